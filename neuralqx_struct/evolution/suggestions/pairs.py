@@ -53,7 +53,7 @@ def choose(name: str, work: Work) -> Choice:
     taken, left = [*_kept(name, work)], list[Candidate]()
     for candidate in taken:
         work.have = work.after(candidate.steps) or work.have
-    edit = edit_of(name, work)
+    edit = _with_stuck(edit_of(name, work), work)
     for named in (True, False):
         found = [*build.candidates(edit, named=named), *_undone(edit, work, named=named)]
         for candidate in sorted(found, key=lambda each: each.cost):
@@ -100,7 +100,8 @@ def _undone(edit: Edit, work: Work, *, named: bool) -> Iterator[Candidate]:
     turned = {n: d.with_type(substitute(d.declared, names)) for n, d in edit.come.items()}
     start = with_fields(edit.have, edit.name, {**kept, **turned})
     back = Work(start, edit.have, budget=work.budget)
-    for candidate in build.candidates(edit_of(edit.name, back), named=named, undone=True):
+    turned_edit = _with_stuck(edit_of(edit.name, back), back)
+    for candidate in build.candidates(turned_edit, named=named, undone=True):
         steps = _inverted(candidate.steps, start, edit.have)
         if steps is not None:
             ends = (candidate.come, candidate.gone)
@@ -142,15 +143,17 @@ def _kept(name: str, work: Work) -> Iterator[Candidate]:
 
 
 def edit_of(name: str, work: Work, have: Document | None = None) -> Edit:
-    """A struct with the fields that only one version has, or to whose type in the other no steps lead."""
+    """A struct with the fields that only one version has.
+
+    Args:
+        name: The struct.
+        work: Both versions.
+        have: The declaration to start from, if not that of ``work``.
+    """
     start = have or work.have
     old, new = start.structs[name].stored, work.want.structs[name].stored
     gone = {field: d for field, d in old.items() if field not in new}
     come = {field: d for field, d in new.items() if field not in old}
-    if len(gone) + len(come) <= MOST_FIELDS:
-        stuck = [each for each in old if each in new and not _is_reached(name, each, work, start)]
-        gone |= {each: old[each] for each in stuck}
-        come |= {each: new[each] for each in stuck}
     known = {**_renamed_sizes(name, work, start), **work.known_after(start, name)}
 
     def change(
@@ -176,12 +179,22 @@ def edit_of(name: str, work: Work, have: Document | None = None) -> Edit:
     )
 
 
-def _is_reached(name: str, each: str, work: Work, have: Document) -> bool:
+def _with_stuck(edit: Edit, work: Work) -> Edit:
+    """The edit with the fields, too, that both versions have, and to whose type in the new one no steps lead."""
+    old, new = edit.have.structs[edit.name].stored, work.want.structs[edit.name].stored
+    if len(edit.gone) + len(edit.come) <= MOST_FIELDS:
+        for each in [each for each in old if each in new]:
+            if not _is_reached(edit.name, each, work):
+                edit.gone[each], edit.come[each] = old[each], new[each]
+    return edit
+
+
+def _is_reached(name: str, each: str, work: Work) -> bool:
     """True if a field has the wanted type, or steps lead there."""
     wanted = work.want.structs[name].stored[each]
-    if work.has(have, name, each, wanted):
+    if work.has(work.have, name, each, wanted):
         return True
-    return next(work.ways_to(name, each, wanted, have), None) is not None
+    return next(work.ways_to(name, each, wanted, work.have), None) is not None
 
 
 def _renamed_sizes(name: str, work: Work, have: Document) -> dict[str, Expression]:
