@@ -638,6 +638,36 @@ STEPS = {
         {"a": 1},
         {"a": 1, "b": np.array([1, 2], "f4")},
     ),
+    "add a copy": (
+        {"a": "float32[n]"},
+        {"a": "float32[n]", "b": "float32[n] | null"},
+        steps.add(field="b", copy_of="a"),
+        {"a": np.array([1, 2], "f4")},
+        {"a": np.array([1, 2], "f4"), "b": np.array([1, 2], "f4")},
+    ),
+    "add a filled array": (
+        {"a": "float32[n]"},
+        {"a": "float32[n]", "b": "float32[n]"},
+        steps.add(field="b", like="a", default=0.5),
+        {"a": np.array([1, 2], "f4")},
+        {
+            "a": np.array([1, 2], "f4"),
+            "b": {
+                "__kind__": "full",
+                "dtype": "float32",
+                "shape": [2],
+                "value": 0.5,
+                "leaf": "numpy",
+            },
+        },
+    ),
+    "remove a copy": (
+        {"a": "float32[n]", "b": "float32[n]"},
+        {"a": "float32[n]"},
+        steps.remove(field="b", undo_copy="a"),
+        {"a": np.array([1, 2], "f4"), "b": np.array([1, 2], "f4")},
+        {"a": np.array([1, 2], "f4")},
+    ),
     "remove": (
         {"a": "int", "b": "int"},
         {"a": "int"},

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from itertools import product, starmap
 from typing import Any
 
@@ -21,6 +20,7 @@ from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
 from neuralqx_struct.evolution.declared_sizes import mixed_dtypes, new_sizes, size_names
 from neuralqx_struct.evolution.sizes import constant, equations, readable_as, same_size, same_type
+from neuralqx_struct.evolution.steps.candidates import LIKELY, MOST_PAIRS, likeness
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import polynomial
@@ -28,7 +28,7 @@ from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.field_paths import given_fields, given_values
 from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.scopes import (
     given_sizes,
@@ -254,12 +254,6 @@ def _form(struct: StructDeclaration) -> tuple[dict[str, str], list[str]]:
     return {n: format_type(d.declared) for n, d in struct.stored.items()}, struct.params
 
 
-#: The lowest score of two names of one field.
-LIKELY = 0.6
-#: Comparing names is slow: among more pairs than this no likely ones are looked for.
-MOST_PAIRS = 40_000
-
-
 def probable_renames(
     old: StructDeclaration, new: StructDeclaration, known: Mapping[str, Expression]
 ) -> list[tuple[str, str, float]]:
@@ -283,16 +277,6 @@ def probable_renames(
             found.append((a, b, -score))
             del removed[a], added[b]
     return found
-
-
-def likeness(a: str, old: FieldDeclaration, b: str, new: FieldDeclaration) -> float:
-    """The probability, roughly, that two fields are one under two names: from 0 to 1."""
-    score = SequenceMatcher(None, a.lower(), b.lower()).ratio()
-    if old.tags and old.tags == new.tags:
-        score += 0.1
-    if old.doc and old.doc == new.doc:
-        score += 0.4
-    return min(1.0, score)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from neuralqx_struct.evolution.origins import FieldPlace, Following, Origin, fol
 from neuralqx_struct.evolution.proof import Stage
 from neuralqx_struct.evolution.steps import renamed_text
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.schema.bounds import plain_misses, scalar_misses
+from neuralqx_struct.schema.bounds import field_limits, plain_misses, scalar_misses
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import named_from_root
 from neuralqx_struct.schema.text import path_text
@@ -64,10 +64,8 @@ _TIGHTER: Mapping[str, Callable[[Any, Any], bool]] = {
 
 def limits_on(declaration: FieldDeclaration) -> dict[str, Any]:
     """The limits of a field that refuse values, by member."""
-    given = {name: getattr(declaration, name) for name in _TIGHTER}
-    return {
-        name: limit for name, limit in given.items() if limit is not None and limit is not False
-    }
+    given = field_limits(declaration).items()
+    return {name: limit for name, limit in given if limit is not None and limit is not False}
 
 
 def is_tighter(name: str, reader: FieldDeclaration, writer: FieldDeclaration) -> bool:

@@ -115,6 +115,9 @@ class Following:
         writes = tuple(record.writes(step))
         before = stage.before.structs.get(struct)
         if before is None or name not in before.fields:
+            source = record.copied(step) if here else None
+            if source is not None:
+                return self.origin(struct, source)
             return Origin(None, None if writes else step, writes if here else ())
         if stage.after.structs[struct].fields[name] is before.fields[name]:
             return known

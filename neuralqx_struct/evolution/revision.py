@@ -24,9 +24,9 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.against import baseline, published_text
-from neuralqx_struct.evolution.proposals import Suggestion
 from neuralqx_struct.evolution.steps import kind, step_text
 from neuralqx_struct.evolution.suggestions import suggest
+from neuralqx_struct.evolution.suggestions.work import Suggestion
 from neuralqx_struct.schema.language import MODELINE
 from neuralqx_struct.schema.lint import ABOUT_KEYS
 from neuralqx_struct.schema.lint.document import CHECKS

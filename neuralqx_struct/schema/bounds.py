@@ -23,7 +23,32 @@ from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches
 from neuralqx_struct.types.scalars import Scalar
 from neuralqx_struct.types.text import Builder, plain_value
 
-__all__ = ["check_limits", "length_misses", "live_value", "plain_misses", "scalar_misses"]
+__all__ = [
+    "check_limits",
+    "field_limits",
+    "is_limited",
+    "length_misses",
+    "live_value",
+    "plain_misses",
+    "scalar_misses",
+]
+
+#: The members of a field that limit its values.
+_LIMITS = (
+    *("ge", "gt", "le", "lt", "min_length", "max_length", "finite"),
+    *("pattern", "validator", "multiple_of", "choices"),
+)
+
+
+def field_limits(declaration: FieldDeclaration) -> dict[str, Any]:
+    """The limits of a field by member."""
+    return {name: getattr(declaration, name) for name in _LIMITS}
+
+
+def is_limited(declaration: FieldDeclaration) -> bool:
+    """True if a value of the type of a field may be refused."""
+    given = field_limits(declaration).values()
+    return any(limit is not None and limit is not False for limit in given)
 
 
 def _is_multiple(value: float, bound: float) -> bool:

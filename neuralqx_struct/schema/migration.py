@@ -11,7 +11,7 @@ Example:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
@@ -23,6 +23,7 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    model_serializer,
     model_validator,
 )
 
@@ -102,24 +103,40 @@ class RenamePath(Step):
     of: StrictStr | None = Field(default=None, description=_CLASS)
 
 
+_LIKE = (
+    "A field of the struct, or with path an entry, whose structure, dtypes and shapes the new one has; "
+    "the number beside it fills its arrays."
+)
+
+
 class Add(Step):
-    """A field, or with ``path`` an entry inside of one, appears; old payloads get ``default``."""
+    """A field, or with ``path`` an entry inside of one, appears; old payloads get ``default``, or a copy of another field."""
 
     field: Name
     path: KeyPath | None = Field(default=None, min_length=1, description=_ENTRY)
-    like: KeyPath | None = Field(
-        default=None,
-        min_length=1,
-        description="With path: an entry whose structure, dtypes and shapes the new one has; default fills its arrays.",
-    )
+    like: KeyPath | None = Field(default=None, min_length=1, description=_LIKE)
     of: StrictStr | None = Field(default=None, description=_CLASS)
     default: Any = Field(
-        ..., description="The value in payloads that lack the field; a number fills an array."
+        default=None,
+        description="The value in payloads that lack the field; a number fills an array.",
     )
+    # Not `copy`: that is a method of every model.
+    copy_of: Name | None = Field(
+        default=None,
+        validation_alias="copy",
+        serialization_alias="copy",
+        description="In place of default: a field of the same type in the struct, whose value the new one gets.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _with_null(self, handler: Callable[[Self], dict[str, Any]]) -> dict[str, Any]:
+        """The members, ``default: null`` too where members with their default are left out: it is a value of its own."""
+        data = handler(self)
+        return data | {"default": self.default} if "default" in self.model_fields_set else data
 
 
 class Remove(Step):
-    """A field, or with ``path`` an entry inside of one, goes away; ``undo_default`` replaces it in downgrades.
+    """A field, or with ``path`` an entry inside of one, goes away; downgrades get ``undo_default``, or a copy of another field.
 
     ``lossy`` gives up downgrades.
     """
@@ -131,6 +148,9 @@ class Remove(Step):
     )
     of: StrictStr | None = Field(default=None, description=_CLASS)
     undo_default: Any = None
+    undo_copy: Name | None = Field(
+        default=None, description="In place of undo_default, as copy in add."
+    )
     lossy: StrictBool = False
 
 

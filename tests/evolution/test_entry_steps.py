@@ -303,7 +303,7 @@ def test_what_a_serializer_returned(schema, tmp_path):
 # Refusals.
 
 REFUSED = [
-    (steps.add(field="a", like="x", default=0), "NQX304", "path:"),
+    (steps.add(field="a", path="x", copy_of="d"), "NQX304", "got both"),
     (steps.remove(field="a", of="X", lossy=True), "NQX304", "path:"),
     (steps.add(field="a", path="x//y", default=0), "NQX304", "slashes"),
     (steps.add(field="i", path="x", default=0), "NQX306", "pytree"),

@@ -7,9 +7,9 @@ import neuralqx_struct as s
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.proposals import loses_values
 from neuralqx_struct.evolution.steps import step_text
 from neuralqx_struct.evolution.suggestions import explained, suggest
+from neuralqx_struct.evolution.suggestions.work import loses_values
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
@@ -59,6 +59,22 @@ def test_every_proposal_is_applied_and_lints(name):
     case = TABLE[name]
     found = prove(document(case, 1), document(case, 2, [{"from": 1, "steps": chosen(case)}]))
     assert [str(each) for each in found if each.severity == "error"] == []
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_other_answer_lints_beside_the_first_ones_to_other_questions(name):
+    case = TABLE[name]
+    found = proposed(case)
+    for question in found:
+        for answer in question.answers[1:]:
+            steps = [
+                step
+                for each in found
+                for step in (answer if each is question else each.answers[0]).steps
+            ]
+            items = [item for step in steps for item in yaml.safe_load(step_text(step))]
+            judged = prove(document(case, 1), document(case, 2, [{"from": 1, "steps": items}]))
+            assert [str(d) for d in judged if d.severity == "error"] == [], answer.label
 
 
 @pytest.mark.parametrize("name", TABLE)

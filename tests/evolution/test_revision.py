@@ -383,7 +383,7 @@ def first_answers(hint):
     """The steps of a hint, of several ways the first ones."""
     lines = []
     for part in hint.split("; then "):
-        way = re.split("; (?=[a-z ,]+: `- )", part)[0]
+        way = re.split(r"; (?=[\w ,]+: `- )", part)[0]
         lines += [text for text in re.findall("`([^`]+)`", way) if text.startswith("- ")]
     return "\n".join(lines)
 

@@ -8,9 +8,9 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import has_errors
-from neuralqx_struct.evolution.proposals import loses_values
 from neuralqx_struct.evolution.revision import revise
 from neuralqx_struct.evolution.suggestions import suggest
+from neuralqx_struct.evolution.suggestions.work import loses_values
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.linting import lint
 from tests.builders import ROOT, answered

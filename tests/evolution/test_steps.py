@@ -1224,7 +1224,7 @@ def test_laws(history):
         ),
         "unknown": (
             lambda: s.remove(field="a", undo=3),
-            "steps.remove(): undo=: expected a known argument, got 'undo'; known are within, field, path, like, of, undo_default, lossy",
+            "steps.remove(): undo=: expected a known argument, got 'undo'; known are within, field, path, like, of, undo_default, undo_copy, lossy",
         ),
         "too few": (
             lambda: s.merge(fields=[], into="c", how="stack"),

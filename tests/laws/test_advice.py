@@ -29,7 +29,7 @@ from tests.histories.comparison import OF_TWO_VERSIONS, Comparison, loaded, outc
 
 def answers(hint):
     """The steps that a hint proposes: for each way through its questions, with the first answer to all but one."""
-    questions = [re.split("; (?=[a-z ,]+: `- )", part) for part in (hint or "").split("; then ")]
+    questions = [re.split(r"; (?=[\w ,]+: `- )", part) for part in (hint or "").split("; then ")]
     questions = [[re.findall("`(- [^`]+)`", way) for way in ways] for ways in questions]
     firsts = [ways[0] for ways in questions]
     for place, ways in enumerate(questions):

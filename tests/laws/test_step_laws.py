@@ -101,8 +101,17 @@ def test_what_payloads_become_is_what_the_declaration_says(name):
 # Shared arrays, parameters, other schemas.
 
 
+#: A downgrade copies the other field: it has no array of its own, even where the one that was removed had one.
+COPIED = "remove a copy"
+
+
 @pytest.mark.parametrize(
-    "name", [n for n, c in CASES.items() if any(isinstance(v, np.ndarray) for v in c[3].values())]
+    "name",
+    [
+        n
+        for n, c in CASES.items()
+        if n != COPIED and any(isinstance(v, np.ndarray) for v in c[3].values())
+    ],
 )
 def test_an_array_that_two_places_share_is_shared_again(name):
     fields, wanted, step, values, _ = CASES[name]

@@ -33,20 +33,15 @@ from neuralqx_struct.evolution.steps.arrays import (
     reshape,
     transpose,
 )
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.evolution.steps.conversions import CONVERT, convert
 from neuralqx_struct.evolution.steps.entries import RENAME_PATH, rename_path
-from neuralqx_struct.evolution.steps.fields import (
-    FILL,
-    MAP_ENUM,
-    RENAME,
-    fill,
-    map_enum,
-    rename,
-)
+from neuralqx_struct.evolution.steps.fields import FILL, MAP_ENUM, fill, map_enum
 from neuralqx_struct.evolution.steps.keys import UNWRAP_KEY, WRAP_KEY, unwrap_key, wrap_key
 from neuralqx_struct.evolution.steps.operations import Cost, Gap, Scope, StepKind
 from neuralqx_struct.evolution.steps.parts import MERGE, SPLIT, merge, split
 from neuralqx_struct.evolution.steps.python import PYTHON, function, python
+from neuralqx_struct.evolution.steps.renames import RENAME, rename
 from neuralqx_struct.evolution.steps.stacks import STACK, UNSTACK, stack, unstack
 from neuralqx_struct.evolution.steps.structs import (
     INLINE,
@@ -307,6 +302,19 @@ def suggestions(gap: Gap) -> Iterable[Sequence[Step]]:
     for record in STEPS.values():
         for found in record.suggest(gap):
             yield (found,) if isinstance(found, Step) else found
+
+
+def candidates(edit: Edit, *, named: bool, undone: bool = False) -> Iterator[Candidate]:
+    """Yields what may have become of the fields that only one of two versions has.
+
+    Args:
+        edit: The fields.
+        named: Those that the names of fields show, or the others.
+        undone: Only those of kinds that are undone to go the other way.
+    """
+    for record in STEPS.values():
+        if record.is_undone or not undone:
+            yield from record.candidates(edit, named=named)
 
 
 def step_text(step: Step) -> str:

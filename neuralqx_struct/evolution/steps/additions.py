@@ -9,14 +9,23 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.declared_sizes import as_held
-from neuralqx_struct.evolution.payload_tree import Place, copied
-from neuralqx_struct.evolution.sizes import extent
+from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.sizes import readable_as
 from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.candidates import Edit, likeness
+from neuralqx_struct.evolution.steps.copies import (
+    check_source,
+    copied_field,
+    filled,
+    filling_of,
+    source_of,
+    value_from,
+)
 from neuralqx_struct.evolution.steps.entries import (
     at_each,
     entry_at,
@@ -33,14 +42,13 @@ from neuralqx_struct.evolution.steps.operations import (
     may_stop,
     refuse,
 )
-from neuralqx_struct.evolution.values import marks_of, shown_node
-from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, elements_of, iter_nodes
+from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.paths import Path
-from neuralqx_struct.schema.bounds import check_limits
+from neuralqx_struct.schema.bounds import check_limits, scalar_misses
 from neuralqx_struct.schema.migration import Add, Remove, Step
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import reachable
-from neuralqx_struct.types import Array, Node, Type, walk_type
+from neuralqx_struct.types import NO_VALUE, Node, Type, walk_type
 from neuralqx_struct.types.text import Builder, read_value
 
 
@@ -70,10 +78,13 @@ def with_named(document: Document, declared: Type, target: Document) -> Document
 
 def _reaches_in(step: Add | Remove) -> bool:
     """True if the step is about an entry inside of its field."""
-    if step.path is None and (step.like is not None or step.of is not None):
-        member = "like" if step.of is None else "of"
-        message = f"expected `path:` beside `{member}:`, got none"
-        refuse("NQX304", member, message, "name the entry that the step is about")
+    if step.path is None and step.of is not None:
+        hint = "name the entry that the step is about"
+        refuse("NQX304", "of", "expected `path:` beside `of:`, got none", hint)
+    if copied_field(step) is not None and (step.path is not None or step.like is not None):
+        member = "path" if step.like is None else "like"
+        message = f"expected a value of another field, or `{member}:`, got both"
+        refuse("NQX304", member, message, "beside `like:` write a number, and for an entry a value")
     return step.path is not None
 
 
@@ -84,38 +95,20 @@ def _check_entry(step: Add | Remove, value: Any, scope: Scope, member: str) -> N
         scope.check_value(value, end, scope.document, member)
         return
     type_inside(step, scope, "like")
-    if not isinstance(value, (bool, int, float)):
-        refuse("NQX107", member, f"expected a number beside `like:`, got {json.dumps(value)}")
+    filling_of(step)
 
 
-def _entry(step: Add | Remove, value: Any, node: Node, place: Place, at: Path) -> Node:
+def _entry(step: Add, node: Node, place: Place, at: Path) -> Node:
     """The node of a new entry beside others."""
     if step.like is None:
         declared = place.before.structs[place.struct].fields[step.field].declared
-        return place.value(step.field, value, inside(declared, len(keys_of(step.path or ()))))
-    model = entry_at(node, keys_of(step.like), place, at)
+        below = inside(declared, len(keys_of(step.path or ())))
+        return place.value(step.field, step.default, below)
+    keys = keys_of(step.like)
+    model = entry_at(node, keys, place, at)
     if not isinstance(model, dict):
-        return model if model is None or isinstance(model, str) else value
-    tree = copied(model)
-    words = {id(each["data"]) for _, each in iter_nodes(tree) if PRNG_KEY.matches(each)}
-    for path, each in iter_nodes(tree):
-        if elements_of(each) and id(each) not in words:
-            filled = _filled(each, step, value, place, (*at, *keys_of(step.like), *path))
-            each.clear()
-            each.update(filled)
-    return tree
-
-
-def _filled(node: Node, step: Add | Remove, value: Any, place: Place, at: Path) -> Node:
-    """The node of an array with one number in place of its own."""
-    shape = node.get("shape", ())
-    try:
-        made = place.value(step.field, value, Array(node["dtype"], tuple(map(extent, shape))))
-    except MigrationError as error:
-        raise place.error("NQX107", error.diagnostics[0].message, *at) from None
-    if not ARRAY.matches(node):
-        return {**node, "value": made["value"]}
-    return made | marks_of(node)
+        return model if model is None or isinstance(model, str) else step.default
+    return filled(model, step.default, place, (*at, *keys))
 
 
 def _path_text(step: Add | Remove) -> str:
@@ -128,6 +121,7 @@ def _path_text(step: Add | Remove) -> str:
 
 def _add(step: Add, scope: Scope) -> Document:
     if _reaches_in(step):
+        _require_value(step)
         _check_entry(step, step.default, scope, "default")
         return scope.document
     scope.require_free(step.field, "field")
@@ -141,16 +135,28 @@ def _add(step: Add, scope: Scope) -> Document:
         where = f"a stored field of {scope.name} in version {target.version}"
         hint = did_you_mean(step.field, scope.wanted) or hint
         refuse("NQX304", "field", f"expected {where}, got {step.field!r}", hint)
-    scope.check_value(step.default, declaration.declared, target, "default")
-    check_limits(declaration, step.default, "default")
+    if source_of(step) is not None:
+        check_source(step, declaration, scope)
+    else:
+        _require_value(step)
+        scope.check_value(step.default, declaration.declared, target, "default")
+        check_limits(declaration, step.default, "default")
     known = with_named(scope.document, declaration.declared, target)
     made = scope.moved(known).replaced((), {step.field: declaration})
     return as_held(made, scope.document, target)
 
 
+def _require_value(step: Add) -> None:
+    if "default" not in step.model_fields_set:
+        message = "expected `default:` or `copy:` beside the field, got neither"
+        refuse("NQX304", "default", message, "`copy:` names a field of the same type in the struct")
+
+
 def _add_payload(step: Add, place: Place) -> Node:
     if step.path is not None:
         return _add_entry(step, place)
+    if source_of(step) is not None:
+        return place.swapped((), {step.field: value_from(step, place)})
     node = place.value(step.field, step.default)
     place.note(f"was added with the default {json.dumps(step.default)}", step.field)
     return place.swapped((), {step.field: node})
@@ -160,7 +166,7 @@ def _add_entry(step: Add, place: Place) -> Node:
     keys = keys_of(step.path or ())
 
     def change(node: Node, at: Path) -> Node:
-        made = _entry(step, step.default, node, place, at)
+        made = _entry(step, node, place, at)
         place.note(f"was added with the default {json.dumps(step.default)}", *at, *keys)
         return put(node, keys, made, place, at)
 
@@ -182,7 +188,7 @@ def _review_add(step: Add, scope: Scope) -> Iterator[Diagnostic]:
         yield may_stop(f"{lacking}with {_path_text(step)}", "path")
         return
     declaration = scope.wanted_field(step.field)
-    if declaration is None:
+    if declaration is None or source_of(step) is not None:
         return
     if not declaration.has_default:
         return
@@ -201,20 +207,27 @@ def _opposite(step: Add | Remove, other: type[Step], **value: Any) -> Step:
     return other(**same, **value)
 
 
+def _add_back(step: Add, *_: Any) -> list[Step]:
+    if step.copy_of is not None:
+        return [_opposite(step, Remove, undo_copy=step.copy_of)]
+    return [_opposite(step, Remove, undo_default=step.default)]
+
+
 add = builder(Add)
 ADD = StepKind(
     model=Add,
     declare=_add,
     rewrite=_add_payload,
-    inverse=lambda step, *_: [_opposite(step, Remove, undo_default=step.default)],
+    inverse=_add_back,
     cost="manifest",
-    writes=lambda step: [step.default] if step.path is None else [],
+    writes=lambda step: [step.default] if step.path is None and step.copy_of is None else [],
+    copied=lambda step: step.copy_of,
     review=_review_add,
 )
 
 
 def _undoes(step: Remove) -> bool:
-    return "undo_default" in step.model_fields_set
+    return "undo_default" in step.model_fields_set or step.undo_copy is not None
 
 
 def _remove(step: Remove, scope: Scope) -> Document:
@@ -229,7 +242,9 @@ def _remove(step: Remove, scope: Scope) -> Document:
         if _undoes(step):
             _check_entry(step, step.undo_default, scope, "undo_default")
         return scope.document
-    if _undoes(step):
+    if source_of(step) is not None:
+        check_source(step, scope.field(step.field), scope)
+    elif _undoes(step):
         # Whether payloads of the new version show its sizes, the inverse decides.
         scope.check_value(step.undo_default, declared, scope.document, "undo_default", sized=False)
         check_limits(scope.field(step.field), step.undo_default, "undo_default")
@@ -255,7 +270,8 @@ def _remove_entry(step: Remove, place: Place) -> Node:
 
 
 def _note_dropped(step: Remove, gone: Node, place: Place, *at: Hashable) -> None:
-    if not _undoes(step) or isinstance(gone, dict) or gone != step.undo_default:
+    known = _undoes(step) and source_of(step) is None and not isinstance(gone, dict)
+    if not known or gone != step.undo_default:
         place.note(f"was dropped; it held {shown_node(gone)}", *at)
 
 
@@ -271,6 +287,8 @@ def _remove_back(step: Remove, scope: Scope, _: Document) -> list[Step]:
         needs = f"needs `undo_default:` in the step that removes {step.field}"
         hint = f"a downgrade to version {scope.document.version} {needs}"
         refuse("NQX423", "field", message, hint)
+    if step.undo_copy is not None:
+        return [_opposite(step, Add, copy=step.undo_copy)]
     return [_opposite(step, Add, default=step.undo_default)]
 
 
@@ -284,3 +302,89 @@ REMOVE = StepKind(
     review=_review_remove,
     drops_values=True,
 )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values for fields that come or go, for suggestions.
+
+
+def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
+    """Yields the declared default, then values of the type that the field's limits allow, a neutral one first."""
+    if declaration.has_default:
+        yield declaration.default
+    neutral = declaration.declared.neutral(document)
+    if neutral is None:
+        yield None
+    for value in (neutral, declaration.ge, declaration.le, *(declaration.choices or ())):
+        if value is None or value is NO_VALUE:
+            continue
+        if not isinstance(value, (int, float, str)) or not scalar_misses(declaration, value):
+            yield value
+
+
+def _struct_value(struct: str, document: Document) -> Any:
+    """The values of the fields of a struct as a file writes them; no value where one of them has none."""
+    inside = {n: other for n, other in document.structs.items() if n != struct}
+    others = document.model_copy(update={"structs": inside})  # a struct in itself ends here
+    found = {}
+    for name, declaration in document.structs[struct].stored.items():
+        found[name] = next(values_for(declaration, others), NO_VALUE)
+    return NO_VALUE if NO_VALUE in found.values() else found
+
+
+def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
+    """Yields the steps that add a field, with words: a value, and what another field of the type has."""
+    declaration = edit.want.structs[edit.name].stored[name]
+    values = [*values_for(declaration, edit.want)]
+    for value in values:
+        yield "this value, or another", add(field=name, default=value, **edit.place)
+    other = _sibling(edit, name, declaration, edit.have.structs[edit.name].stored)
+    if other is not None and not values:
+        words = f"as {other}, with 0 or another number in its arrays"
+        yield words, add(field=name, like=other, default=0, **edit.place)
+    if other is not None:
+        yield f"a copy of {other}", add(field=name, copy_of=other, **edit.place)
+    elif declaration.declared.refers in edit.want.structs:
+        value = _struct_value(declaration.declared.refers, edit.want)
+        if value is not NO_VALUE:
+            yield "this value, or another", add(field=name, default=value, **edit.place)
+
+
+def removals(edit: Edit, name: str) -> Iterator[tuple[str, Remove]]:
+    """Yields the steps that remove a field, with words: those that keep the downgrade first."""
+    declaration = edit.have.structs[edit.name].stored[name]
+    values = [*values_for(declaration, edit.have)]
+    for value in values:
+        words = "the value that a downgrade puts in its place"
+        yield words, remove(field=name, undo_default=value, **edit.place)
+    other = (
+        None if values else _sibling(edit, name, declaration, edit.want.structs[edit.name].stored)
+    )
+    if other is not None:
+        words = f"a downgrade puts the structure of {other} in its place, with 0 in its arrays"
+        yield words, remove(field=name, like=other, undo_default=0, **edit.place)
+        words = f"a downgrade puts a copy of {other} in its place"
+        yield words, remove(field=name, undo_copy=other, **edit.place)
+    yield "no downgrade", remove(field=name, lossy=True, **edit.place)
+
+
+def _sibling(
+    edit: Edit, name: str, declaration: FieldDeclaration, names: Iterable[str]
+) -> str | None:
+    """The field, of some names, with the type of another one that holds a struct or an array; the one named most alike."""
+    wanted = declaration.declared
+    if not any(inner.refers in edit.have.structs or inner.axes for inner in walk_type(wanted)):
+        return None
+    stored = edit.have.structs[edit.name].stored
+    others = [
+        other
+        for other in names
+        if other in stored
+        and other != name
+        and readable_as(stored[other].declared, wanted, edit.known)
+    ]
+    # Fields that stay come before those that go: nobody has to know these any longer.
+    kept = [other for other in others if other not in edit.gone] or others
+    return max(
+        kept, key=lambda other: likeness(other, stored[other], name, declaration), default=None
+    )

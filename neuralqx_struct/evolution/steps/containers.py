@@ -8,20 +8,24 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import constant, extent, readable_as, same_size, same_type
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, Fields
 from neuralqx_struct.evolution.steps.operations import Scope, may_stop, refuse
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import DICT, LIST, TUPLE, NodeKind
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import Places
-from neuralqx_struct.schema.migration import Merge, Split
+from neuralqx_struct.schema.migration import Merge, Move, Rename, Split, Step
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types import DictOf, ListOf, Node, TupleOf, Type
+from neuralqx_struct.types import DictOf, ListOf, Node, TupleOf, Type, walk_type
 from neuralqx_struct.types.text import format_type
 
 
@@ -175,3 +179,119 @@ def merge_back(step: Split) -> Merge:
 def split_back(step: Merge) -> Split:
     """The step that undoes a merge."""
     return Split(field=step.into, into=[*step.fields], how=step.how)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Candidates.
+
+
+def collection_merges(edit: Edit, *, named: bool) -> Iterator[Candidate]:
+    """Yields merges of fields into a new collection: with ``named`` numbered fields, else those of one type."""
+    if named:
+        yield from _layers(edit)
+    for whole, declaration in edit.come.items():
+        for how in _hows(declaration.declared):
+            # Arrays that are parts of another one are those of `joints.py`.
+            is_array = bool(declaration.declared.element)
+            some = {n: d for n, d in edit.gone.items() if not (is_array and d.declared.element)}
+            groups = numbered(some) if named else _of_one_type(how, some, edit)
+            for parts in groups:
+                if whole not in parts:
+                    yield from _collected(edit, whole, parts, how, 0.1 if named else 0.8)
+
+
+def _collected(
+    edit: Edit, whole: str, parts: Sequence[str], how: Any, cost: float
+) -> Iterator[Candidate]:
+    """Yields the steps that gather values and give the collection its type."""
+    step = Merge(fields=[*parts], into=whole, how=how, **edit.place)
+    order = "under these keys" if how == "dict" else "in this order"
+    question = f": are they its values, {order}?"
+    for more in islice(edit.change(whole, edit.come[whole], (step,)), 1):
+        yield Candidate(tuple(parts), (whole,), (step, *more), cost, question)
+
+
+def _hows(declared: Type) -> Iterator[str]:
+    """Yields the collections that a type is, or is made of."""
+    for option in declared.solid[:1]:
+        if option.sort in CONTAINERS:
+            yield option.sort
+        elif option.listed is not None:
+            yield option.listed.sort
+
+
+_NUMBERED = re.compile(r"(.*?)_?(\d{1,9})(?:_?(\D*))")
+
+
+def numbered(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Yields the names that differ in a number at their end alone, in the order of the numbers.
+
+    Example:
+        >>> [*numbered(["layer_1", "norm", "layer_0", "layer_10"])]
+        [('layer_0', 'layer_1', 'layer_10')]
+    """
+    groups: dict[str, dict[int, str]] = {}
+    for name in names:
+        found = _NUMBERED.fullmatch(name)
+        if found and not found[3]:
+            groups.setdefault(found[1], {}).setdefault(int(found[2]), name)
+    for group in groups.values():
+        if len(group) > 1:
+            yield tuple(group[number] for number in sorted(group))
+
+
+def _of_one_type(how: str, fields: Fields, edit: Edit) -> Iterator[tuple[str, ...]]:
+    """Yields the fields of one type, in the order of their declarations; all of them where types may differ."""
+    groups: list[list[str]] = []
+    for name, declaration in fields.items():
+        for group in groups:
+            first = fields[group[0]].declared
+            alike = same_type(first, declaration.declared, edit.known)
+            if alike or CONTAINERS[how].mixed:
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    for group in groups:
+        declared = fields[group[0]].declared
+        # A number or a text alone shows too little.
+        shown = declared.refers or declared.axes or declared.key_impl
+        if len(group) > 1 or (how == "list" and shown and len(groups) == 1):
+            yield tuple(group)
+
+
+def _layers(edit: Edit) -> Iterator[Candidate]:
+    """Yields the steps for numbered fields, such as ``w0`` and ``b0``, that became structs in a new list."""
+    for whole, declaration in edit.come.items():
+        struct = next((t.refers for t in walk_type(declaration.declared) if t.refers), "")
+        is_new = struct in edit.want.structs and struct not in edit.have.structs
+        if not is_new or "list" not in _hows(declaration.declared):
+            continue
+        for rows in _rows(edit.gone, edit.want.structs[struct].stored):
+            layers = [f"{whole}_{place}" for place in range(len(rows))]
+            steps: list[Step] = []
+            for layer, row in zip(layers, rows, strict=True):
+                renamed = [(name, leaf) for leaf, name in row.items() if name != leaf]
+                steps += [Rename(field=name, to=leaf, **edit.place) for name, leaf in renamed]
+                steps.append(Move(fields=[*row], into=layer, struct=struct, **edit.place))
+            steps.append(Merge(fields=layers, into=whole, how="list", **edit.place))
+            parts = tuple(name for row in rows for name in row.values())
+            question = ": are they fields of its items, in this order?"
+            for more in islice(edit.change(whole, declaration, steps), 1):
+                yield Candidate(parts, (whole,), (*steps, *more), 0.15, question)
+
+
+def _rows(names: Iterable[str], leaves: Iterable[str]) -> Iterator[list[dict[str, str]]]:
+    """Yields the fields that are those of numbered structs, by the names that they have in each struct."""
+    wanted = {*leaves}
+    groups: dict[str, dict[int, dict[str, str]]] = {}
+    for name in names:
+        found = _NUMBERED.fullmatch(name)
+        leaf = (found[3] or found[1]) if found else ""
+        if found and leaf in wanted:
+            stem = found[1] if found[3] else ""
+            groups.setdefault(stem, {}).setdefault(int(found[2]), {}).setdefault(leaf, name)
+    for rows in groups.values():
+        whole = [rows[number] for number in sorted(rows)]
+        if all(row.keys() == wanted for row in whole):
+            yield whole

@@ -1,9 +1,8 @@
-"""Steps on single fields and their values: rename, fill, map_enum. None of them reads an array.
+"""Steps on the values of single fields: fill and map_enum. None of them reads an array.
 
 Example:
-    >>> step = rename(field="h", to="field")
-    >>> "field" in RENAME.declare(step, Scope.of(step, v1, v2)).structs["VMCState"].fields
-    True
+    >>> [*mappings(["fast", "slow"], ["quick", "slow"])][0]
+    {'values': {'fast': 'quick'}}
 """
 
 from __future__ import annotations
@@ -29,35 +28,10 @@ from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import check_limits
 from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.declarations import EnumDeclaration
-from neuralqx_struct.schema.migration import Fill, MapEnum, Rename, Step
+from neuralqx_struct.schema.migration import Fill, MapEnum, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type, union_of
-
-# ---------------------------------------------------------------------------------------------------------------------
-# rename
-
-
-def _rename(step: Rename, scope: Scope) -> Document:
-    declaration = scope.field(step.field)
-    if step.field == step.to:
-        refuse_same("to", step.field)
-    scope.require_free(step.to, "to")
-    renamed = scope.adopt(step.to, declaration.declared, declaration)
-    return scope.replaced((step.field,), {step.to: renamed}).retied(declaration, renamed)
-
-
-rename = builder(Rename)
-RENAME = StepKind(
-    model=Rename,
-    declare=_rename,
-    rewrite=lambda step, place: place.swapped((step.field,), {step.to: place.field(step.field)}),
-    inverse=lambda step, *_: [Rename(field=step.to, to=step.field)],
-    cost="manifest",
-    carried=lambda step: (step.field, step.to),
-    places=lambda step: {(step.field,): (step.to,)},
-    renames_field=True,
-)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # fill: null becomes a value. The inverse is no step at all, because T is stored as `T | null` is.

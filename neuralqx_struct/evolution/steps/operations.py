@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Generic, Literal, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.renamed_words import Words
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import Places
@@ -253,6 +254,18 @@ def _none(*_: Any) -> Iterator[Any]:
     return iter(())
 
 
+class Candidates(Protocol):
+    """The type of :attr:`StepKind.candidates`."""
+
+    def __call__(self, edit: Edit, *, named: bool) -> Iterator[Candidate]:
+        """Yields candidates: those that the names of fields show, or the others."""
+
+
+def _no_candidates(edit: Edit, *, named: bool) -> Iterator[Candidate]:
+    del edit, named
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepKind(Generic[S]):
     """Everything that is known about one migration step.
@@ -269,6 +282,8 @@ class StepKind(Generic[S]):
         structs: Returns the names of the structs whose instances it rewrites.
         functions: Returns the registered functions that it runs.
         suggest: Yields steps that may turn one type into another, or several that do so together; the caller tries them.
+        candidates: Yields what may have become of fields that only one version has, with steps of this kind.
+        is_undone: True if its candidates are looked for in the other direction, too, and undone: so split needs none.
         question: Returns the question to ask the author before the step is written for a field, or an empty string.
         answer: How the step reads as one of several answers.
         review: Yields findings about the step in its scope; their path is a member of the step.
@@ -277,6 +292,7 @@ class StepKind(Generic[S]):
         drops_values: True if it removes stored values.
         carried: Returns the names of fields whose data goes on under another name or in another struct.
         writes: Returns the values that it writes into ``field``.
+        copied: Returns the field whose values a new ``field`` has as well; None if it makes no copy.
         places: Returns the new places of fields whose values the step does not change.
         renames_field: True if ``field`` becomes ``to``.
         renames_struct: True if ``struct`` becomes ``to``.
@@ -295,6 +311,8 @@ class StepKind(Generic[S]):
     )
     functions: Callable[[S], Iterable[str]] = _none
     suggest: Callable[[Gap], Iterator[Step | Sequence[Step]]] = _none
+    candidates: Candidates = _no_candidates
+    is_undone: bool = False
     question: Callable[[FieldDeclaration], str] = lambda _: ""
     answer: str = "this way"
     review: Callable[[S, Scope], Iterator[Diagnostic]] = _none
@@ -303,6 +321,7 @@ class StepKind(Generic[S]):
     drops_values: bool = False
     carried: Callable[[S], Iterable[str]] = _none
     writes: Callable[[S], Sequence[Any]] = lambda _: ()
+    copied: Callable[[S], str | None] = lambda _: None
     places: Callable[[S], Places] = lambda _: {}
     renames_field: bool = False
     renames_struct: bool = False

@@ -18,8 +18,10 @@ from neuralqx_struct.evolution.payload_tree import Place, Thunk
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.evolution.steps.containers import (
     CONTAINERS,
+    collection_merges,
     merge_back,
     merge_fields,
     merge_nodes,
@@ -30,6 +32,7 @@ from neuralqx_struct.evolution.steps.containers import (
     split_places,
     split_values,
 )
+from neuralqx_struct.evolution.steps.joints import array_merges
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -368,6 +371,11 @@ def _suggest_parts(gap: Gap) -> Iterator[Sequence[Step]]:
                 )
 
 
+def _candidates(edit: Edit, *, named: bool) -> Iterator[Candidate]:
+    yield from array_merges(edit, named=named)
+    yield from collection_merges(edit, named=named)
+
+
 MERGE = StepKind(
     model=Merge,
     declare=_merge,
@@ -376,6 +384,8 @@ MERGE = StepKind(
     cost="streaming",
     spares_arrays=lambda step: step.how in CONTAINERS,
     suggest=_suggest_parts,
+    candidates=_candidates,
+    is_undone=True,
     question=lambda _: "does its axis of 2 hold the real and then the imaginary part?",
     places=merged_places,
     review=_review_merge,

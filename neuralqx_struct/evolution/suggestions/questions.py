@@ -1,0 +1,205 @@
+"""Questions to the author: which field became which, how a type changed, what old payloads get, whether values may be lost.
+
+A question has all answers that make sense, each with steps that apply. Whatever became of two fields, one answer is that they
+have nothing to do with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from neuralqx_struct.evolution.declared_sizes import facing_sizes
+from neuralqx_struct.evolution.sizes import readable_as, substitute
+from neuralqx_struct.evolution.steps import kind
+from neuralqx_struct.evolution.steps.additions import additions, removals
+from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, are
+from neuralqx_struct.evolution.suggestions.pairs import edit_of
+from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import reachable
+from neuralqx_struct.types import Array, Type
+from neuralqx_struct.types.text import format_type
+
+
+def ask_whether(question: str, places: Sequence[Place], steps: Sequence[Step], work: Work) -> None:
+    """Asks whether fields became others; the other answer is always that they have nothing to do with each other."""
+    apart = _apart(places, work, work.have)
+    answers: list[tuple[str, Sequence[Step]]] = [("yes", steps)]
+    if apart is None or _fields(work.after(apart)) != _fields(work.after(steps)):
+        come = dict.fromkeys(at[3] for at in places if _is_wanted(at, work.have, work))
+        values = f"{' and '.join(come)} a value"
+        question += f" If not, write a step that gives {values}." if come else ""
+    else:
+        answers.append(("no", apart))
+    work.ask(places, question, *answers)
+
+
+def ask_which(first: Candidate, rivals: Sequence[Candidate], name: str, work: Work) -> None:
+    """Asks which field became which, where several may have; those that did not are added and removed."""
+    found = [first, *rivals]
+    gone = [*dict.fromkeys(each for c in found for each in c.gone)]
+    come = [*dict.fromkeys(each for c in found for each in c.come)]
+    places = [place_of(name, each) for each in (*gone, *come)]
+    answers: list[tuple[str, Sequence[Step]]] = []
+    for candidate in found:
+        after = work.after(candidate.steps)
+        others = after and _apart(places, work, after)
+        if others is not None:
+            words = f"{candidate.gone[0]} is {candidate.come[0]} now"
+            answers.append((words, [*candidate.steps, *others]))
+    apart = _apart(places, work, work.have)
+    if apart is not None:
+        answers.append(("none of them", apart))
+    ends = [_fields(work.after(steps)) for _, steps in answers]
+    fitting = [each for each, end in zip(answers, ends, strict=True) if end == ends[0]]
+    question = f"{are(gone)} gone and {are(come)} new: which of them was renamed?"
+    work.ask(places, question, *fitting)
+
+
+def _fields(document: Document | None) -> dict[str, set[str]]:
+    """The fields of the structs that payloads hold: the same after each answer, as the steps behind fit to all."""
+    if document is None:
+        return {}
+    return {name: {*document.structs[name].stored} for name in reachable(document)[0]}
+
+
+def _is_kept(at: Place, have: Document, work: Work) -> bool:
+    """True for a field that payloads have as the new version declares it."""
+    _, struct, _, name = at
+    wanted = work.want.structs[struct].stored.get(name)
+    has = wanted is not None and name in have.structs[struct].stored
+    return wanted is not None and has and work.has(have, struct, name, wanted)
+
+
+def _is_in_both(at: Place, have: Document, work: Work) -> bool:
+    """True for a place in a struct of both versions; another struct is the value of a field of one of these."""
+    return len(at) > 1 and at[1] in have.structs and at[1] in work.want.structs
+
+
+def _is_wanted(at: Place, have: Document, work: Work) -> bool:
+    """True for a field that the new version has, and payloads have not, or with another type."""
+    in_both = _is_in_both(at, have, work)
+    return in_both and at[3] in work.want.structs[at[1]].stored and not _is_kept(at, have, work)
+
+
+def _is_left(at: Place, have: Document, work: Work) -> bool:
+    """True for a field that payloads have, and the new version has not, or with another type."""
+    in_both = _is_in_both(at, have, work)
+    return in_both and at[3] in have.structs[at[1]].stored and not _is_kept(at, have, work)
+
+
+def _apart(places: Sequence[Place], work: Work, have: Document) -> list[Step] | None:
+    """The steps that add and remove fields as unrelated ones; None if no constant is a value of a new one.
+
+    Additions come first, except that of a field that has another type: only an array that goes may show a size that a
+    new one has.
+    """
+    steps: list[Step] = []
+    for adds in (True, False):
+        for at in dict.fromkeys(places):
+            wanted = _is_wanted(at, have, work)
+            ways: list[Callable[[Edit, str], Iterator[tuple[str, Step]]]] = []
+            if _is_left(at, have, work) and adds == wanted:
+                ways.append(removals)
+            if wanted and adds:
+                ways.append(additions)
+            for option in ways:
+                found = option(edit_of(at[1], work, have), at[3])
+                step = next((step for _, step in _sound(found, work, have)), None)
+                after = None if step is None else work.after([step], have)
+                if step is None or after is None:
+                    return None
+                steps.append(step)
+                have = after
+    return steps
+
+
+def _sound(
+    found: Iterable[tuple[str, Step]], work: Work, have: Document
+) -> Iterator[tuple[str, Step]]:
+    """Yields the steps that apply, with their words."""
+    return (each for each in found if work.after([each[1]], have) is not None)
+
+
+def ask_change(name: str, each: str, work: Work) -> None:
+    """Adds the steps that change the type of a field; asks where there are several ways."""
+    declaration, wanted = (d.structs[name].stored[each] for d in (work.have, work.want))
+    have, want = declaration.declared, wanted.declared
+    words = have.solid[0].spelled(work.have) and want.solid[0].spelled(work.want)
+    most = 3 if words else 2  # words become literal strings, then others, and then what is wanted
+    ways = [*work.ways_to(name, each, wanted, work.have, most)]
+    questions = [kind(step).question(wanted) for way in ways for step in way]
+    question = next(filter(None, questions), "")
+    shown = f"{each} was {format_type(have)} and is {format_type(want)}"
+    about = [place_of(name, each)]
+    if len(ways) == 1 and not question:
+        work.take(about, ways[0])
+    elif ways:
+        answers = [(" and ".join(dict.fromkeys(kind(s).answer for s in way)), way) for way in ways]
+        work.ask(about, f"{shown}: {question or 'how did it change?'}", *answers)
+    else:
+        work.ask(about, f"{shown}: {_no_step(have, want, work)}.")
+
+
+def _no_step(have: Type, want: Type, work: Work) -> str:
+    """The reason why no step turns one type into another, and the way out."""
+    if isinstance(have, Array) and isinstance(want, Array) and have.dtype == want.dtype:
+        names = {name: size for size, name in facing_sizes(have, want)}
+        renamed = readable_as(have, substitute(want, names), work.known_in())
+        return (
+            "no step turns one shape into the other, as they are not of one size for all dims; "
+            f"{f'write `{format_type(have)}`, or ' if renamed else ''}"
+            "declare them under dims of both versions, with `equals:`, if they are"
+        )
+    if have.refers in work.have.enums and want.refers in work.want.enums:
+        return (
+            f"they have other members: rename those of {have.refers} with `map_enum`, "
+            f"then `convert` the field to {want.refers}"
+        )
+    return "no step turns one into the other; give the new field another name, or write a `python` step"
+
+
+def ask_one_by_one(name: str, work: Work) -> None:
+    """Adds suggestions for fields that are alone: additions first, as only an array that goes may show a size of a new one."""
+    old, new = work.have.structs[name].stored, work.want.structs[name].stored
+    for each in [each for each in new if each not in old]:
+        shown = format_type(new[each].declared)
+        question = f"{each}, {shown}, is new: what do old payloads get?"
+        lacking = f" No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
+        found = _sound(additions(edit_of(name, work), each), work, work.have)
+        _ask_alone(place_of(name, each), new[each], (question, lacking), found, work)
+    for each in [each for each in old if each not in new]:
+        question = f"{each}, {format_type(old[each].declared)}, is gone: may its values be lost?"
+        found = _sound(removals(edit_of(name, work), each), work, work.have)
+        _ask_alone(place_of(name, each), old[each], (question, ""), found, work)
+    for each in [each for each in new if each in old]:
+        if not work.has(work.have, name, each, new[each]):
+            ask_change(name, each, work)
+
+
+def _ask_alone(
+    about: Place,
+    declaration: FieldDeclaration,
+    words: tuple[str, str],
+    found: Iterable[tuple[str, Step]],
+    work: Work,
+) -> None:
+    """Adds the suggestion for a field that only one version has; its default is an answer that needs no question.
+
+    Args:
+        about: The field.
+        declaration: Its declaration.
+        words: The question, and what to add to it if there is no step.
+        found: The steps that resolve it, with words.
+        work: Both versions.
+    """
+    answers: dict[str, Sequence[Step]] = {}
+    for label, step in found:
+        answers.setdefault(label, (step,))
+    first = next(iter(answers.values()), None)
+    keeps = first is not None and not getattr(first[0], "lossy", False)
+    if declaration.has_default and keeps and work.take([about], first or ()):
+        return
+    question, lacking = words
+    work.ask([about], question if answers else question + lacking, *answers.items())

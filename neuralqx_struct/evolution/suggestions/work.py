@@ -1,0 +1,241 @@
+"""Suggestions and their answers, and the declaration after those that were found so far.
+
+Example:
+    >>> work = Work(v1, v1)
+    >>> work.found, work.within("VMCState")
+    ([], None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.evolution import steps as build
+from neuralqx_struct.evolution.declared_sizes import new_sizes
+from neuralqx_struct.evolution.sizes import equations, readable_as
+from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, kind, step_text
+from neuralqx_struct.evolution.steps.additions import values_for
+from neuralqx_struct.evolution.steps.operations import Gap, Scope
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document, FieldDeclaration
+
+#: The place of a difference, as keys from the document.
+Place = tuple[str, ...]
+
+
+def loses_values(step: Step) -> bool:
+    """True if a step removes stored values, or may change them."""
+    return kind(step).drops_values or bool(getattr(step, "lossy", False))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One way to answer a question: words, and the steps to write then."""
+
+    words: str
+    steps: tuple[Step, ...]
+
+    @property
+    def is_lossy(self) -> bool:
+        """True if stored values are removed or may change."""
+        return any(map(loses_values, self.steps))
+
+    @property
+    def label(self) -> str:
+        """The words, with a mark if values are lost."""
+        return f"{self.words}, lossy" if self.is_lossy else self.words
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Steps that resolve some differences.
+
+    Attributes:
+        about: The differences; messages show the suggestion at the first one that they name.
+        answers: The ways; none where no step is known.
+        question: A question to the author; empty if the steps are sure.
+    """
+
+    about: tuple[Place, ...]
+    answers: tuple[Answer, ...]
+    question: str = ""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, as far as no question is open."""
+        return () if self.question else self.answers[0].steps
+
+    def hint(self, at: Place, first: Place) -> str:
+        """The suggestion as the hint of one difference; in full at the first one that is shown."""
+        if at != first:
+            return f"{self.question} see {'.'.join(first)}".strip()
+        if not self.question:
+            return f"write {_shown(self.answers[0].steps)}"
+        ways = [f"{answer.label}: {_shown(answer.steps)}" for answer in self.answers]
+        return f"{self.question} {'; '.join(ways)}".strip()
+
+
+def _shown(steps: Sequence[Step]) -> str:
+    return ", then ".join(f"`{step_text(step)}`" for step in steps)
+
+
+def place_of(struct: str, name: str) -> Place:
+    """The place of a field."""
+    return ("structs", struct, "fields", name)
+
+
+@dataclass(slots=True)
+class Work:
+    """The declaration after the suggestions so far, with the first answer to each question.
+
+    Attributes:
+        budget: The fields that trying steps may copy, each size as ten; once it is spent, there are no further
+            suggestions.
+    """
+
+    have: Document
+    want: Document
+    found: list[Suggestion] = field(default_factory=list)
+    budget: int = 3_000_000
+    _known: tuple[Document, dict[str, Mapping[str, Expression]]] | None = field(
+        default=None, init=False
+    )
+
+    def known_in(self, struct: str = "") -> Mapping[str, Expression]:
+        """Expressions that names of sizes are equal to, with the names that a struct has to itself."""
+        if self._known is None or self._known[0] is not self.have:
+            self._known = self.have, {}
+        known = self._known[1]
+        if struct not in known:
+            known[struct] = self.known_after(self.have, struct)
+        return known[struct]
+
+    def known_after(self, have: Document, struct: str) -> Mapping[str, Expression]:
+        """As :meth:`known_in`, in the declaration after some steps."""
+        own = new_sizes(have, self.want, struct) if struct else {}
+        return {**new_sizes(have, self.want), **equations(self.want, have), **own}
+
+    def within(self, struct: str) -> str | None:
+        """The ``in`` of a step on a struct; the root needs none."""
+        return None if struct == self.have.root == self.want.root else struct
+
+    def after(self, steps: Iterable[Step], have: Document | None = None) -> Document | None:
+        """The declaration after some steps, or None if one of them is refused."""
+        document = have or self.have
+        try:
+            for step in steps:
+                # Most of the work of a step that is tried is to find sizes, those of the whole struct.
+                sizes = max(len(struct.sizes) for struct in document.structs.values())
+                self.budget -= copied_fields(document) + 10 * sizes
+                if self.budget < 0:
+                    return None
+                document = apply_to_document(document, step, self.want)
+        except SchemaError:
+            return None
+        return document
+
+    def ways_to(
+        self, struct: str, name: str, wanted: FieldDeclaration, have: Document, most: int = 2
+    ) -> Iterator[list[Step]]:
+        """Yields the shortest chains of steps that turn the type of a field into another; one of each sort.
+
+        Args:
+            struct: The struct.
+            name: The field.
+            wanted: The declaration that it shall have.
+            have: The declaration to start from.
+            most: The number of changes in the longest chain.
+        """
+        chains: list[tuple[list[Step], Document]] = [([], have)]
+        for _ in range(most):
+            chains = [
+                ([*steps, *more], after)
+                for steps, document in chains
+                for more, after in self._changed(struct, name, wanted, document)
+            ]
+            ways: dict[tuple[str, ...], list[Step]] = {}
+            for steps, after in chains:
+                if self.has(after, struct, name, wanted):
+                    ways.setdefault(_sort(steps), steps)
+            yield from sorted(ways.values(), key=lambda way: any(map(loses_values, way)))
+            if ways:
+                return
+
+    def _changed(
+        self, struct: str, name: str, wanted: FieldDeclaration, have: Document
+    ) -> Iterator[tuple[Sequence[Step], Document]]:
+        """Yields the steps that may change the type of a field, with the declaration after them."""
+        if self.budget < 0:
+            return
+        now, known = have.structs[struct].fields[name].declared, equations(self.want, have)
+        values = tuple(values_for(wanted, self.want))
+        ends = (now, wanted.declared, have, self.want)
+        for steps in build.suggestions(Gap(name, *ends, known, self.within(struct), values)):
+            after = self.after(steps, have)
+            if after is not None:
+                yield steps, after
+
+    def has(self, document: Document, struct: str, name: str, wanted: FieldDeclaration) -> bool:
+        """True if a field of a declaration has the wanted type as it is."""
+        declared = document.structs[struct].stored[name].declared
+        return readable_as(declared, wanted.declared, self.known_after(document, struct))
+
+    def rounded(self, steps: Iterable[Step]) -> list[Step]:
+        """The steps with values rounded that some of them may refuse; none if no step refuses values."""
+        document, found, changed = self.have, list[Step](), False
+        for step in steps:
+            record = kind(step)
+            other = record.rounded(step)
+            stops = other and any(record.review(step, Scope.of(step, document, self.want)))
+            found.append(other if other and stops else step)
+            changed = changed or bool(stops)
+            after = self.after(found[-1:], document)
+            if after is None:
+                return []
+            document = after
+        return found if changed else []
+
+    def take(self, about: Iterable[Place], steps: Sequence[Step]) -> bool:
+        """Adds sure steps, if they apply."""
+        after = self.after(steps)
+        if after is None:
+            return False
+        self.have = after
+        self.found.append(Suggestion(tuple(about), (Answer("", tuple(steps)),)))
+        return True
+
+    def ask(
+        self, about: Iterable[Place], question: str, *answers: tuple[str, Sequence[Step]]
+    ) -> None:
+        """Adds a question, with those answers that apply; those that lose values are labelled and come last.
+
+        Args:
+            about: The places of the differences.
+            question: The question.
+            answers: Words and steps; one with steps that some values refuse is followed by one that rounds these.
+        """
+        steps_of = [[*steps] for _, steps in answers]
+        given: list[tuple[str, Sequence[Step]]] = []
+        for words, steps in answers:
+            given.append((words, steps))
+            rounded = self.rounded(steps)
+            if rounded and rounded not in steps_of:
+                given.append((f"{words}, rounded", rounded))
+        tried = [(Answer(words, tuple(steps)), self.after(steps)) for words, steps in given]
+        sound = [(answer, after) for answer, after in tried if after is not None]
+        sound.sort(key=lambda each: each[0].is_lossy)
+        if self.budget < 0:
+            return  # steps that were not tried are missing in the answers
+        shown = tuple(answer for answer, _ in sound)
+        self.found.append(Suggestion(tuple(about), shown, question))
+        if sound:
+            self.have = sound[0][1]
+
+
+def _sort(steps: Iterable[Step]) -> tuple[str, ...]:
+    """A key that chains share which differ in details alone."""
+    words = (f"{step.name} {loses_values(step)} {getattr(step, 'axis', '')}" for step in steps)
+    return tuple(sorted(words))

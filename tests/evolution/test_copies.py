@@ -1,0 +1,121 @@
+"""New fields that are a copy of another field, or its structure filled with a number."""
+
+import numpy as np
+import pytest
+
+import neuralqx_struct as s
+from neuralqx_struct.errors import SchemaError, has_errors
+from neuralqx_struct.evolution import steps
+from neuralqx_struct.evolution.plans import apply, plan
+from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.steps import apply_to_document, cost, step_text
+from neuralqx_struct.schema.series import series_of
+from tests.builders import doc, payload, value
+
+P = {"P": {"w": "float32[n]", "layers": "list[L]"}, "L": {"b": "float64[k]", "seed": "int"}}
+OLD = doc({"params": "P"}, structs=P)
+W, B = np.array([1, 2], "f4"), np.array([3.0])
+
+
+def held(document):
+    params = ("P", {"w": W, "layers": [("L", {"b": B, "seed": 7})]})
+    return payload(document, {"params": params})
+
+
+def upgraded(step, declared="P"):
+    new = doc({"params": "P", "ema": declared}, 2, [step], structs=P)
+    assert not has_errors(prove(OLD, new))
+    series = series_of([OLD, new])
+    there = apply(held(OLD), plan(series, 1, 2))
+    return there, apply(there, plan(series, 2, 1))
+
+
+@pytest.mark.parametrize("declared", ["P", "P | null"])
+def test_a_copy_of_a_struct_shares_its_arrays(declared):
+    there, back = upgraded(steps.add(field="ema", copy_of="params"), declared)
+    fields = there.document["manifest"]["fields"]
+    assert fields["ema"] == fields["params"]
+    assert there.arrays.keys() == held(OLD).arrays.keys()
+    assert value(back.document["manifest"], back.arrays) == value(
+        held(OLD).document["manifest"], held(OLD).arrays
+    )
+
+
+def test_a_filled_structure_has_constant_arrays_and_keeps_other_values():
+    there, back = upgraded(steps.add(field="ema", like="params", default=0))
+    ema = there.document["manifest"]["fields"]["ema"]["fields"]
+    layer = ema["layers"]["items"][0]["fields"]
+    constant = {"__kind__": "full", "leaf": "numpy", "value": 0.0}
+    assert ema["w"] == {**constant, "dtype": "float32", "shape": [2]}
+    assert layer["b"] == {**constant, "dtype": "float64", "shape": [1]}
+    assert layer["seed"] == 7
+    assert back.document["manifest"]["fields"].keys() == {"params"}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        steps.add(field="ema", copy_of="params"),
+        steps.add(field="ema", like="params", default=0),
+        steps.remove(field="ema", undo_copy="params"),
+        steps.remove(field="ema", like="params", undo_default=0),
+    ],
+)
+def test_no_array_is_read(step):
+    assert cost(step) == "manifest"
+
+
+def test_a_removal_is_undone_by_a_copy():
+    old = doc({"params": "P", "ema": "P"}, structs=P)
+    new = doc({"params": "P"}, 2, [steps.remove(field="ema", undo_copy="params")], structs=P)
+    assert not has_errors(prove(old, new))
+    there = held(doc({"params": "P"}, 2, structs=P))
+    back = apply(there, plan(series_of([old, new]), 2, 1))
+    fields = back.document["manifest"]["fields"]
+    assert fields["ema"] == fields["params"]
+
+
+def test_files_write_copy_and_like():
+    assert (
+        step_text(steps.add(field="ema", copy_of="params")) == "- add: {field: ema, copy: params}"
+    )
+    like = steps.add(field="ema", like="params", default=0)
+    assert step_text(like) == "- add: {field: ema, like: params, default: 0}"
+
+
+REFUSED = {
+    "another type": (steps.add(field="n", copy_of="params"), "NQX304", "field of type int"),
+    "no such field": (steps.add(field="ema", copy_of="param"), "NQX304", "got 'param'"),
+    "no value": (steps.add(field="ema"), "NQX304", "got neither"),
+    "both": (steps.add(field="ema", copy_of="params", like="params"), "NQX304", "got both"),
+    "no number": (steps.add(field="ema", like="params", default="x"), "NQX107", "number beside"),
+    "a number beyond a dtype": (steps.add(field="small", like="int8s", default=300), "NQX107", "int8"),
+    "beyond the limits": (steps.add(field="limited", copy_of="int8s"), "NQX107", "limits"),
+    "itself": (steps.remove(field="params", undo_copy="params"), "NQX304", "another field"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_declarations_refuse(name):
+    step, code, word = REFUSED[name]
+    old = doc({"params": "P", "int8s": "int8[2]"}, structs=P)
+    fields = {"ema": "P", "n": "int", "small": "int8[2]", "limited": {"type": "int8[2]", "ge": 0}}
+    new = doc({"params": "P", "int8s": "int8[2]", **fields}, 2, structs=P)
+    with pytest.raises(SchemaError, match=word) as caught:
+        apply_to_document(old, step, new)
+    assert caught.value.code == code
+
+
+def test_a_bundle_in_place(tmp_path):
+    folder = tmp_path / "ema"
+    folder.mkdir()
+    (folder / "v1.yaml").write_text(s.dump_schema(OLD))
+    step = steps.add(field="ema", copy_of="params")
+    new = doc({"params": "P", "ema": "P"}, 2, [step], structs=P)
+    (folder / "v2.yaml").write_text(s.dump_schema(new))
+    schema = s.load_schema(folder)
+    s.example(schema.at(1).root).export(tmp_path / "old")
+    loaded = schema.load(tmp_path / "old")
+    assert loaded.ema == loaded.params
+    s.migrate(tmp_path / "old", tmp_path / "new", schema=folder)
+    assert schema.load(tmp_path / "new") == loaded
