@@ -14,8 +14,8 @@ from math import prod
 from typing import TypeVar
 
 from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes, rounds
-from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.evolution.lazy_arrays import Casting, Reshaping, Transposition
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.builders import builder
@@ -28,7 +28,6 @@ from neuralqx_struct.evolution.steps.operations import (
     may_stop,
     refuse,
 )
-from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import (
     Cast,
@@ -78,13 +77,8 @@ def _cast_payload(step: Cast, place: Place) -> Node:
         if node["dtype"] == step.dtype:
             return node
         where = place.note(f"was cast from {node['dtype']} to {step.dtype}", *at)
-        return place.derive(
-            node,
-            (step.name, step.dtype, step.exact),
-            lambda array: cast_array(array, step.dtype, exact=step.exact, path=where),
-            shape=place.shape(node, *at),
-            dtype=step.dtype,
-        )
+        place.shape(node, *at)
+        return place.derive(node, Casting(step.dtype, step.exact, where))
 
     return place.each_array(step.field, change)
 
@@ -162,7 +156,7 @@ def _transpose(step: Transpose, scope: Scope) -> Document:
         if order == tuple(range(len(order))):
             member = "axes" if step.axes else "field"
             refuse("NQX306", member, f"expected another order of axes, got that of {shown}")
-        return replace(array, shape=tuple(array.shape[axis] for axis in order))
+        return replace(array, shape=Transposition(order).shape(array.shape))
 
     return scope.with_type(step.field, lambda have: each_array(have, change, step.name))
 
@@ -174,12 +168,7 @@ def _transpose_payload(step: Transpose, place: Place) -> Node:
         if order is None:
             message = f"expected an array with {len(step.axes or ())} axes, got shape {shape}"
             raise place.error("NQX412", message, *at)
-        return place.derive(
-            node,
-            (step.name, order),
-            lambda array: compact(array.transpose(order)),
-            shape=[shape[axis] for axis in order],
-        )
+        return place.derive(node, Transposition(order))
 
     return place.each_array(step.field, change)
 
@@ -188,7 +177,7 @@ def _transpose_back(step: Transpose, *_: object) -> list[Step]:
     if step.axes is None:
         return [step]
     order = _permutation(step.axes, len(step.axes)) or ()
-    return [Transpose(field=step.field, axes=[*map(order.index, range(len(order)))])]
+    return [Transpose(field=step.field, axes=[*Transposition(order).inverse.order])]
 
 
 def _shapes(gap: Gap) -> tuple[tuple[Extent, ...], tuple[Extent, ...]] | None:
@@ -246,15 +235,14 @@ def _reshape(step: Reshape, scope: Scope) -> Document:
 
 
 def _reshape_payload(step: Reshape, place: Place) -> Node:
-    shape = [place.size(extent(size)) for size in step.shape]
+    shape = tuple(place.size(extent(size)) for size in step.shape)
 
     def change(node: Node, at: Path) -> Node:
         have = place.shape(node, *at)
         if prod(have) != prod(shape):
-            wanted = f"{prod(shape)} elements for shape {shape}"
+            wanted = f"{prod(shape)} elements for shape {[*shape]}"
             raise place.error("NQX412", f"expected an array with {wanted}, got shape {have}", *at)
-        how = (step.name, *shape)
-        return place.derive(node, how, lambda array: array.reshape(shape), shape=shape)
+        return place.derive(node, Reshaping(shape))
 
     return place.each_array(step.field, change)
 

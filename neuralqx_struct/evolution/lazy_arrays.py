@@ -1,0 +1,717 @@
+"""Arrays that are not read yet, and the operations on them that migration steps and layouts share.
+
+A :class:`Part` of a :class:`Source`, :class:`Changed` by operations and :class:`Joined` with others, knows its dtype and
+shape. Reading it computes it. A region of it reads no more of its sources than that needs, where the operations allow it.
+
+Example:
+    >>> import numpy as np
+    >>> rows = Part.of(Source("float32", (6, 4), lambda: np.arange(24, dtype="float32").reshape(6, 4)))
+    >>> made = joined([rows.window(0, 0, 1), rows.window(0, 3, 2)], 0).transposed((1, 0)).reshaped((2, 2, 3))
+    >>> made.shape, made.read()[0].tolist()
+    ((2, 2, 3), [[0.0, 12.0, 16.0], [1.0, 13.0, 17.0]])
+"""
+
+from __future__ import annotations
+
+import mmap
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+
+from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.dtypes.casts import cast
+from neuralqx_struct.manifest.payload import Region, StoredArrays
+from neuralqx_struct.stores.store import bytes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    NumpyArray = np.ndarray[Any, Any]
+
+T = TypeVar("T")
+Sizes = tuple[int, ...]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Operations on one array. Equal operations on equal arrays make equal arrays.
+
+
+class Operation(ABC):
+    """A change of one array."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The shape of the result, also where sizes are expressions."""
+
+    def dtype_of(self, dtype: str) -> str:
+        """The dtype of the result."""
+        return dtype
+
+    @abstractmethod
+    def of(self, array: NumpyArray) -> NumpyArray:
+        """The result, a view where that is possible."""
+
+    def of_region(self, array: NumpyArray, region: Region) -> NumpyArray:  # noqa: ARG002
+        """A region of the result, from the region of the array that it needs."""
+        return self.of(array)
+
+    @abstractmethod
+    def region(self, region: Region, shape: Sizes) -> Region | None:
+        """The region of an array of a shape that a region of the result needs; None if no region has it alone."""
+
+    @abstractmethod
+    def behind(self, lead: Sizes) -> Operation:
+        """The same operation on each array of several that are stacked along leading axes."""
+
+    def of_part(self, part: Part) -> LazyArray:
+        """The result for a part of a source."""
+        return Changed(part, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Transposition(Operation):
+    """Other order of axes, as in ``numpy.transpose``."""
+
+    order: tuple[int, ...]
+
+    @property
+    def inverse(self) -> Transposition:
+        """The transposition that undoes it."""
+        return Transposition(tuple(map(self.order.index, range(len(self.order)))))
+
+    def shape(self, shape: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(shape[axis] for axis in self.order)
+
+    def of(self, array: NumpyArray) -> NumpyArray:
+        return array.transpose(self.order)
+
+    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
+        return self.inverse.shape(region)
+
+    def behind(self, lead: Sizes) -> Transposition:
+        count = len(lead)
+        return Transposition((*range(count), *(count + axis for axis in self.order)))
+
+    def of_part(self, part: Part) -> Part:
+        return replace(part, axes=self.shape(part.axes))
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaping(Operation):
+    """The same elements in the same order, in another shape."""
+
+    sizes: Sizes
+
+    def shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ARG002 - as for others
+        return self.sizes
+
+    def of(self, array: NumpyArray) -> NumpyArray:
+        return array.reshape(self.sizes)
+
+    def of_region(self, array: NumpyArray, region: Region) -> NumpyArray:
+        return array.reshape(sizes_of(region))
+
+    def region(self, region: Region, shape: Sizes) -> Region | None:
+        return reshaped_region(region, self.sizes, shape) if all(shape) else None
+
+    def behind(self, lead: Sizes) -> Reshaping:
+        return Reshaping((*lead, *self.sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Operation):
+    """A range of one axis; without a length one position of it, which has no axis then."""
+
+    axis: int
+    start: int
+    length: int | None = None
+
+    @property
+    def range(self) -> slice:
+        """The range of the axis."""
+        return slice(self.start, self.start + (1 if self.length is None else self.length))
+
+    def shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        length = () if self.length is None else (self.length,)
+        return (*shape[: self.axis], *length, *shape[self.axis + 1 :])
+
+    def of(self, array: NumpyArray) -> NumpyArray:
+        chosen = self.start if self.length is None else self.range
+        return array[(*(slice(None),) * self.axis, chosen, ...)]
+
+    def of_region(self, array: NumpyArray, region: Region) -> NumpyArray:  # noqa: ARG002
+        return array if self.length is not None else Window(self.axis, 0).of(array)
+
+    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
+        if self.length is None:
+            return (*region[: self.axis], self.range, *region[self.axis :])
+        there = region[self.axis]
+        moved = slice(self.start + there.start, self.start + there.stop)
+        return (*region[: self.axis], moved, *region[self.axis + 1 :])
+
+    def behind(self, lead: Sizes) -> Window:
+        return replace(self, axis=len(lead) + self.axis)
+
+    def of_part(self, part: Part) -> Part:
+        axis = part.axes[self.axis]
+        first = part.region[axis].start + self.start
+        chosen = slice(first, first + (1 if self.length is None else self.length))
+        axes = part.axes
+        if self.length is None:
+            axes = (*axes[: self.axis], *axes[self.axis + 1 :])
+        return Part(part.source, (*part.region[:axis], chosen, *part.region[axis + 1 :]), axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Casting(Operation):
+    """Another dtype; ``path`` is named where an exact cast refuses a value."""
+
+    dtype: str
+    exact: bool
+    path: str = field(compare=False)
+
+    def dtype_of(self, dtype: str) -> str:  # noqa: ARG002 - as for others
+        return self.dtype
+
+    def shape(self, shape: tuple[T, ...]) -> tuple[T, ...]:
+        return shape
+
+    def of(self, array: NumpyArray) -> NumpyArray:
+        return cast(compact(array), self.dtype, exact=self.exact, path=self.path)
+
+    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
+        return region
+
+    def behind(self, lead: Sizes) -> Casting:  # noqa: ARG002 - as for others
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Computation(Operation):
+    """A function of each element; its name stands for it where operations are compared."""
+
+    name: str
+    dtype: str
+    compute: Callable[[NumpyArray], NumpyArray] = field(compare=False)
+
+    def dtype_of(self, dtype: str) -> str:  # noqa: ARG002 - as for others
+        return self.dtype
+
+    def shape(self, shape: tuple[T, ...]) -> tuple[T, ...]:
+        return shape
+
+    def of(self, array: NumpyArray) -> NumpyArray:
+        return self.compute(array)
+
+    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
+        return region
+
+    def behind(self, lead: Sizes) -> Computation:  # noqa: ARG002 - as for others
+        return self
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays.
+
+#: Returns the elements of a part, or of a region of it.
+Reader = Callable[["Part", "Region | None"], "NumpyArray | None"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """An array that can be read.
+
+    Attributes:
+        dtype: Its dtype.
+        shape: Its shape.
+        read: Reads it.
+        slices: Reads a region, if there is a cheaper way to it than ``read``.
+        cheap: True if reading it again costs nothing, as in a mapped file or in memory.
+    """
+
+    dtype: str
+    shape: Sizes
+    read: Callable[[], NumpyArray]
+    slices: Callable[[Region], NumpyArray] | None = None
+    cheap: bool = False
+
+
+class LazyArray(ABC):
+    """An array that is read, or computed of others, when it is asked for."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def dtype(self) -> str:
+        """The name of its dtype."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> Sizes:
+        """Its shape."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[Part]:
+        """Yields the parts of sources that it is made of."""
+
+    @abstractmethod
+    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray | None:
+        """Its elements, or those of a region; None if a region needs more than regions of the sources."""
+
+    def read(self, reader: Reader | None = None) -> NumpyArray:
+        """Its elements in C order."""
+        made = self.view(reader or Part.take)
+        assert made is not None  # only a region can be refused
+        return compact(made)
+
+    def changed(self, operation: Operation) -> LazyArray:
+        """The result of an operation."""
+        return Changed(self, operation)
+
+    def transposed(self, order: Sequence[int]) -> LazyArray:
+        """The array with its axes in another order."""
+        order = tuple(order)
+        return self if order == (*range(len(order)),) else self.changed(Transposition(order))
+
+    def reshaped(self, sizes: Sequence[int]) -> LazyArray:
+        """The array in another shape."""
+        sizes = tuple(sizes)
+        return self if sizes == self.shape else self.changed(Reshaping(sizes))
+
+    def at(self, axis: int, index: int) -> LazyArray:
+        """One position of an axis, without the axis."""
+        return self.changed(Window(axis, index))
+
+    def window(self, axis: int, start: int, length: int) -> LazyArray:
+        """A range of an axis."""
+        return self.changed(Window(axis, start, length))
+
+    def moved(self, axis: int, to: int) -> LazyArray:
+        """The array with one axis at another place."""
+        order = [each for each in range(len(self.shape)) if each != axis]
+        return self.transposed([*order[:to], axis, *order[to:]])
+
+    def cast(self, dtype: str, *, exact: bool, path: str) -> LazyArray:
+        """The array in another dtype."""
+        return self if dtype == self.dtype else self.changed(Casting(dtype, exact, path))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part(LazyArray):
+    """A part of a source.
+
+    Attributes:
+        source: The source.
+        region: The range of each of its axes.
+        axes: The axes of the part, in their order; any other axis of the source has one position.
+    """
+
+    source: Source
+    region: Region
+    axes: Sizes
+
+    @classmethod
+    def of(cls, source: Source) -> Self:
+        """All of a source."""
+        return cls(
+            source, tuple(slice(0, size) for size in source.shape), (*range(len(source.shape)),)
+        )
+
+    @property
+    def dtype(self) -> str:
+        return self.source.dtype
+
+    @property
+    def shape(self) -> Sizes:
+        return tuple(self.region[axis].stop - self.region[axis].start for axis in self.axes)
+
+    @property
+    def is_whole(self) -> bool:
+        """True for all of a source, in its order of axes."""
+        return self.shape == self.source.shape and self.axes == (*range(len(self.axes)),)
+
+    def parts(self) -> Iterator[Part]:
+        yield self
+
+    def changed(self, operation: Operation) -> LazyArray:
+        return operation.of_part(self)
+
+    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray | None:
+        return reader(self, region)
+
+    def within(self, region: Region) -> Part:
+        """A region of it."""
+        made: Part = self
+        for axis, chosen in enumerate(region):
+            made = Window(axis, chosen.start, chosen.stop - chosen.start).of_part(made)
+        return made
+
+    def cut(self, read: Callable[[Region], NumpyArray]) -> NumpyArray:
+        """Its elements, by a function that returns those of a region of the source."""
+        left = sorted(self.axes)
+        index = tuple(slice(None) if axis in left else 0 for axis in range(len(self.region)))
+        return read(self.region)[(*index, ...)].transpose([left.index(axis) for axis in self.axes])
+
+    def take(self, region: Region | None = None) -> NumpyArray:
+        """Its elements, or those of a region of it."""
+        part = self if region is None else self.within(region)
+        if region is not None and self.source.slices is not None:
+            return part.cut(self.source.slices)
+        return part.cut(self.source.read().__getitem__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changed(LazyArray):
+    """The result of an operation on an array."""
+
+    array: LazyArray
+    operation: Operation
+
+    @property
+    def dtype(self) -> str:
+        return self.operation.dtype_of(self.array.dtype)
+
+    @property
+    def shape(self) -> Sizes:
+        return self.operation.shape(self.array.shape)
+
+    def parts(self) -> Iterator[Part]:
+        return self.array.parts()
+
+    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray | None:
+        if region is None:
+            made = self.array.view(reader)
+            return None if made is None else self.operation.of(made)
+        there = self.operation.region(region, self.array.shape)
+        made = None if there is None else self.array.view(reader, there)
+        if made is None:
+            return None
+        return self.operation.of_region(made, region)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined(LazyArray):
+    """Arrays joined along an axis, or stacked along a new one; one of them is in memory at a time."""
+
+    arrays: tuple[LazyArray, ...]
+    axis: int
+    stacked: bool
+    sizes: Sizes
+
+    @property
+    def dtype(self) -> str:
+        return self.arrays[0].dtype
+
+    @property
+    def shape(self) -> Sizes:
+        return self.sizes
+
+    def parts(self) -> Iterator[Part]:
+        for array in self.arrays:
+            yield from array.parts()
+
+    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray | None:
+        import numpy as np
+
+        axis = self.axis
+        wanted = region or tuple(slice(0, size) for size in self.sizes)
+        result = np.empty(sizes_of(wanted), dtype_named(self.dtype))
+        start, end = 0, 0
+        for array in self.arrays:
+            start, end = end, end + (1 if self.stacked else array.shape[axis])
+            low, high = max(start, wanted[axis].start), min(end, wanted[axis].stop)
+            if low >= high:
+                continue
+            own = () if self.stacked else (slice(low - start, high - start),)
+            inside = None if region is None else (*region[:axis], *own, *region[axis + 1 :])
+            made = array.view(reader, inside)
+            if made is None:
+                return None
+            target = Window(axis, low - wanted[axis].start, high - low).of(result)
+            target[...] = made.reshape(target.shape) if self.stacked else made
+        return result
+
+
+def joined(arrays: Sequence[LazyArray], axis: int, *, stacked: bool = False) -> LazyArray:
+    """Several arrays of one dtype as one: along an axis, or stacked along a new one.
+
+    Args:
+        arrays: The arrays, at least one; they have one shape, but for the axis.
+        axis: The axis.
+        stacked: Stack them.
+    """
+    first = arrays[0]
+    length = len(arrays) if stacked else sum(array.shape[axis] for array in arrays)
+    shape = (*first.shape[:axis], length, *first.shape[axis + (not stacked) :])
+    return Joined(tuple(arrays), axis, stacked, shape)
+
+
+def compact(array: NumpyArray) -> NumpyArray:
+    """The array in C order, itself if it is so already."""
+    import numpy as np
+
+    return np.array(array, order="C", copy=None) if array.ndim else array
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Regions.
+
+
+def sizes_of(region: Region) -> Sizes:
+    """The shape of a region."""
+    return tuple(each.stop - each.start for each in region)
+
+
+def bounded(region: Region, shape: Sizes) -> Region | None:
+    """A region with numbers for the ends of its ranges; None if they have steps."""
+    found = [each.indices(size) for each, size in zip(region, shape, strict=True)]
+    if any(step != 1 for _, _, step in found):
+        return None
+    return tuple(slice(start, max(start, stop)) for start, stop, _ in found)
+
+
+def reshaped_region(region: Sequence[slice], shape: Sizes, other: Sizes) -> Region | None:
+    """The region of an array that has the same elements, in the same order, as one of its reshaped array.
+
+    Both have elements.
+
+    Args:
+        region: The region of the reshaped array.
+        shape: The shape of that.
+        other: The shape of the array.
+
+    Returns:
+        None if no region has these elements alone.
+    """
+    found: list[slice] = []
+    for mine, theirs in _groups(shape, other):
+        sizes = other[theirs]
+        if all(
+            each == slice(0, size) for each, size in zip(region[mine], shape[mine], strict=True)
+        ):
+            found += [slice(0, size) for size in sizes]
+            continue
+        run = _run(region[mine], shape[mine])
+        ranges = None if run is None else _ranges(*run, sizes)
+        if ranges is None:
+            return None
+        found += ranges
+    return tuple(found)
+
+
+def _groups(shape: Sizes, other: Sizes) -> Iterator[tuple[slice, slice]]:
+    """Yields the axes of two shapes that belong together: they have the same number of elements."""
+    i = j = 0
+    while i < len(shape) or j < len(other):
+        first, there = i, j
+        mine, theirs = prod(shape[i : i + 1]), prod(other[j : j + 1])
+        i, j = min(i + 1, len(shape)), min(j + 1, len(other))
+        while mine != theirs:
+            if mine < theirs:
+                mine *= shape[i]
+                i += 1
+            else:
+                theirs *= other[j]
+                j += 1
+        yield slice(first, i), slice(there, j)
+
+
+def _run(region: Sequence[slice], shape: Sizes) -> tuple[int, int] | None:
+    """The first place and the number of the elements in a region, which follow each other; None if they do not."""
+    start, length = 0, 1
+    is_open = False  # an axis has several positions: those behind it have to be whole
+    for each, size in zip(region, shape, strict=True):
+        count = each.stop - each.start
+        if is_open and count != size:
+            return None
+        start = start * size + each.start
+        length *= count
+        is_open = is_open or count != 1
+    return start, length
+
+
+def _ranges(start: int, length: int, shape: Sizes) -> list[slice] | None:
+    """The ranges of the axes of the elements that follow a place; None if they are no region."""
+    found: list[slice] = []
+    for axis, size in enumerate(shape):
+        row = prod(shape[axis + 1 :])
+        first, inside = divmod(start, row)
+        if inside == 0 and length % row == 0 and first + length // row <= size:
+            found.append(slice(first, first + length // row))
+            return [*found, *(slice(0, each) for each in shape[axis + 1 :])]
+        found.append(slice(first, first + 1))
+        start = inside
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays by name, each source of which is read once.
+
+#: Bytes that stay in memory, and the largest array among them.
+_MOST_HELD: Final = 16 << 20
+_MOST_EACH: Final = 1 << 20
+
+Order = Literal["file", "all", "some"]
+"""Which arrays are asked for: all in the order of the file, all in any order, or some of them."""
+
+
+class LazyArrays(StoredArrays):
+    """Arrays by name that are computed when they are asked for.
+
+    Several can need parts of one source that costs reading. It is read once for all of them.
+
+    Args:
+        arrays: The arrays by name.
+        order: Which arrays are asked for. With ``all``, parts of a source that was read are kept until then; with
+            ``file`` too, those behind the next source in a temporary file; with ``some`` no more is read than they
+            need, where the source allows that.
+    """
+
+    __slots__ = ("__weakref__", "_arrays", "_kept", "_last", "_wanted", "order")
+
+    def __init__(self, arrays: Mapping[str, LazyArray], order: Order = "file") -> None:
+        super().__init__(arrays)
+        self._arrays, self.order = arrays, order
+        self._wanted: dict[Source, list[Part]] = {}
+        self._last: dict[Part, NumpyArray] = {}
+        self._kept = KeptArrays()
+
+    def verify(self, name: str) -> None:
+        """Computed arrays have no checksums."""
+
+    def lazy(self, name: str) -> LazyArray:
+        """One array, which is not read."""
+        return self._arrays[name]
+
+    def __getitem__(self, name: str) -> NumpyArray:
+        array = self._arrays[name]
+        if isinstance(array, Part) and array.is_whole:
+            return array.source.read()
+        return array.read(self._read)
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[NumpyArray]:
+        """Yields parts of one array; no more is read than these need, where the source allows that."""
+        array = self._arrays[name]
+        held: dict[Part, NumpyArray] = {}
+        whole: NumpyArray | None = None
+
+        def read(part: Part, region: Region | None) -> NumpyArray:
+            if region is not None and part.source.slices is not None:
+                return part.take(region)
+            if part not in held:
+                held[part] = self._read(part, None)
+            return held[part] if region is None else held[part][region]
+
+        for region in regions:
+            ranges = bounded(region, array.shape) if all(array.shape) else None
+            made = None
+            if whole is None and ranges is not None:
+                made = array.view(read, ranges)
+            if made is None:
+                whole = self[name] if whole is None else whole
+                made = whole[region]
+            yield made
+
+    def _read(self, part: Part, region: Region | None) -> NumpyArray:
+        """The elements of a part; the other parts of its source are kept."""
+        del region  # only `parts` asks for some
+        for held in (self._last, self._kept):
+            kept = held.pop(part, None)
+            if kept is not None:
+                return kept
+        source = part.source
+        if self.order == "some" and source.slices is not None:
+            return part.cut(source.slices)
+        if source.cheap:
+            return part.cut(source.read().__getitem__)
+        self._drop()
+        whole = source.read()
+        if self.order == "file":
+            whole = out_of_memory(whole)
+        for other in self._parts_of(source):
+            if other is not part:
+                view = other.cut(whole.__getitem__)
+                self._last[other] = compact(view) if self.order == "all" else view
+        return part.cut(whole.__getitem__)
+
+    def _parts_of(self, source: Source) -> Sequence[Part]:
+        """All parts of a source that the arrays need."""
+        if not self._wanted:
+            for array in self._arrays.values():
+                for part in array.parts():
+                    self._wanted.setdefault(part.source, []).append(part)
+        return self._wanted[source]
+
+    def _drop(self) -> None:
+        """Drops the source that was read last, before another one is read."""
+        if self.order == "all":
+            return
+        while self._last:
+            part, array = self._last.popitem()
+            if self.order == "file":
+                self._kept.keep(part, array)
+
+
+class KeptArrays:
+    """Arrays by key; large ones are maps of a temporary file.
+
+    Example:
+        >>> import numpy as np
+        >>> kept = KeptArrays()
+        >>> kept.keep("w", np.arange(6.0).reshape(2, 3))
+        >>> kept.pop("w").tolist(), kept.pop("w")
+        ([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], None)
+    """
+
+    def __init__(self) -> None:
+        self._left = _MOST_HELD
+        self._held: dict[Hashable, NumpyArray] = {}
+        self._mapped: dict[Hashable, NumpyArray] = {}
+        self._file: IO[bytes] | None = None
+
+    def keep(self, key: Hashable, array: NumpyArray) -> None:
+        """Adds an array; of a part of a larger one, a copy."""
+        if array.nbytes <= min(_MOST_EACH, self._left):
+            self._left -= array.nbytes
+            self._held[key] = array if array.base is None else array.copy()
+            return
+        if self._file is None:
+            self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - for as long as the arrays
+            weakref.finalize(self, self._file.close)
+        self._mapped[key] = _mapped(array, self._file)
+
+    def pop(self, key: Hashable, default: NumpyArray | None = None) -> NumpyArray | None:
+        """Removes an array, and returns it."""
+        array = self._held.pop(key, None)
+        if array is None:
+            return self._mapped.pop(key, default)
+        self._left += array.nbytes
+        return array
+
+
+def out_of_memory(array: NumpyArray) -> NumpyArray:
+    """A large array as a map of a temporary file, so that arrays computed of it are alone in memory."""
+    if array.nbytes <= _MOST_EACH:
+        return array
+    with TemporaryFile(buffering=0) as file:
+        return _mapped(array, file)
+
+
+def _mapped(array: NumpyArray, file: IO[bytes]) -> NumpyArray:
+    """Appends an array to a file, and maps it there."""
+    import numpy as np
+
+    start = -(-file.seek(0, 2) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+    file.seek(start)
+    data = memoryview(bytes_of(array))
+    while data:
+        data = data[file.write(data) :]
+    held = mmap.mmap(file.fileno(), array.nbytes, access=mmap.ACCESS_READ, offset=start)
+    return np.ndarray(array.shape, array.dtype, held)
