@@ -257,6 +257,11 @@ class LazyArray(ABC):
     def shape(self) -> Sizes:
         """Its shape."""
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its dtype and shape, as manifests have them."""
+        return {"dtype": self.dtype, "shape": [*self.shape]}
+
     @abstractmethod
     def parts(self) -> Iterator[Part]:
         """Yields the parts of sources that it is made of."""

@@ -19,9 +19,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import (
@@ -30,14 +30,15 @@ from neuralqx_struct.errors import (
     did_you_mean,
     has_errors,
 )
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, LazyArrays, Part, Source
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts import Layout
-from neuralqx_struct.layouts.arrays import AdoptedArrays
+from neuralqx_struct.layouts.frames import framed, item_of, lead_axes, with_layers
 from neuralqx_struct.layouts.names import Ignored, Names
-from neuralqx_struct.layouts.places import Leaf, Values, framed, unframed
-from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, claims_of
+from neuralqx_struct.layouts.places import Leaf, Values
+from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.paths import array_name
 from neuralqx_struct.schema.conformance import conform, see_node
@@ -45,12 +46,6 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.text import MAX_PROBLEMS
 from neuralqx_struct.types import Extent
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
 
 #: Names that get a hint, and names that each of them is compared with.
 _MOST_HINTS, _MOST_COMPARED = 50, 10_000
@@ -94,7 +89,8 @@ class AdoptionPlan(Plan):
             self._compare(leaf)
         if not has_errors(self.found):
             self.found += claim_problems(claims)
-        self.settle(whole, self._numbered)
+        self._sources: dict[str, LazyArray] = {}
+        self.settle(whole, self._made)
         if not has_errors(self.found):
             self.found += self._finished(leaves)
         self.refuse_errors()
@@ -144,7 +140,8 @@ class AdoptionPlan(Plan):
     def _compare(self, leaf: Leaf) -> None:
         """Compares dtypes and shapes in the file with those of a form."""
         form, place = leaf.form, leaf.place
-        shapes = [framed(shape, leaf, self._counts(leaf)) for shape in form.files]
+        counts = self._counts(leaf)
+        shapes = [framed(shape, place.frames, counts) for shape in form.files]
         dtypes = {self.files[name].dtype: name for name in leaf.names}
         self._check_dtype(leaf, dtypes)
         for index, name in enumerate(leaf.names):
@@ -186,57 +183,69 @@ class AdoptionPlan(Plan):
             self.report("NQX411", leaf.place.text, message, RULE)
         leaf.dtype = leaf.dtypes[0] if rule.cast is not None else next(iter(dtypes), "")
 
-    def _numbered(self, leaf: Leaf) -> Numbers | None:
-        """The numbers of an array, from the shapes in the file; None if it needs an unknown size."""
-        form, size = leaf.form, self.size(leaf)
-        shapes = [unframed(self.files[n].shape, leaf.place.frames) for n in leaf.names]
-        count = len(form.files)
-        files = [each[0] for each in shapes[:count] if each is not None]
-        if any(each is None or each[0] != files[i % count] for i, each in enumerate(shapes)):
-            self.report(
-                "NQX412", leaf.place.text, "expected layers of one shape, got several", RULE
-            )
+    def _made(self, leaf: Leaf) -> Sequence[LazyArray] | None:
+        """An array of the schema, from those in the file; None if it needs an unknown size."""
+        count, frames = len(leaf.form.files), leaf.place.frames
+        files = [item_of(self._file(name), frames) for name in leaf.names]
+        shapes = [None if file is None else file.shape for file in files]
+        if any(shape is None or shape != shapes[at % count] for at, shape in enumerate(shapes)):
+            message = "expected layers of one shape, got several"
+            self.report("NQX412", leaf.place.text, message, RULE)
             return None
-        counts = [n for each in shapes[:1] if each is not None for n in each[1]]
         if not files:  # no layer at all
             return None
-        windows = form.windows(files, size)
-        if windows is None:
-            return None
-        rule = leaf.place.rule
-        if form.merged and rule.merge == "concat" and rule.sizes is None and len({*files}) > 1:
-            shown = " and ".join(str([*shape]) for shape in dict.fromkeys(files))
+        items = [file for file in files if file is not None]
+        layers = []
+        for first in range(0, len(items), count):
+            made = self._layer(leaf, items[first : first + count], is_first=first == 0)
+            if made is None:
+                return None
+            layers.append(made)
+        array = with_layers(layers, frames)
+        leaf.shape = array.shape
+        return [array]
+
+    def _layer(self, leaf: Leaf, files: Sequence[LazyArray], *, is_first: bool) -> LazyArray | None:
+        """The array of one layer; the first shows the sizes."""
+        form, rule, size = leaf.form, leaf.place.rule, self.size(leaf)
+        lead = files[0].shape[: lead_axes(leaf.place.frames)]
+        shapes = dict.fromkeys(file.shape for file in files)
+        if form.merged and rule.merge == "concat" and rule.sizes is None and len(shapes) > 1:
+            shown = " and ".join(str([*shape]) for shape in shapes)
             message = f"expected arrays of one shape to merge, got {shown}"
             hint = "write their `sizes` in the rule, so that they can be split again"
             self.report("NQX702", leaf.place.text, message, hint)
             return None
-        whole = form.whole_of(files, windows)
-        inner = form.inner_of(whole, size)
-        if inner is None:
+        whole = form.whole_of(files, lead, size)
+        inner = None if whole is None else form.inner_of(whole, lead, size)
+        if whole is None or inner is None:
             return None
-        if form.merged or rule.part is not None or rule.reshape is not None:
-            found = leaf.place.scope.unify(form.whole, whole, leaf.place.text, leaf.dtype)
-            found += leaf.place.scope.unify(form.inner, inner, leaf.place.text, leaf.dtype)
-            self.found += [replace(each, hint=RULE) for each in found]
-        leaf.shape = (*self._lead(leaf, counts), *form.ordered(inner))
-        return Numbers(files, windows, whole, inner)
+        if is_first and not form.same:
+            for declared, array in ((form.whole, whole), (form.inner, inner)):
+                sizes = array.shape[len(lead) :]
+                found = leaf.place.scope.unify(declared, sizes, leaf.place.text, leaf.dtype)
+                self.found += [replace(each, hint=RULE) for each in found]
+        made = form.declared_of(inner, lead)
+        if rule.cast is None:
+            return made
+        return made.cast(leaf.dtype, exact=rule.exact, path=leaf.place.text)
 
-    @staticmethod
-    def _lead(leaf: Leaf, counts: Sequence[int]) -> Iterator[int]:
-        """Yields the sizes of the leading axes."""
-        in_file = iter(counts)
-        for frame in leaf.place.frames:
-            size = (frame.count or 0) if frame.axis is None else next(in_file)
-            if frame.index is None:
-                yield size
+    def _file(self, name: str) -> LazyArray:
+        """All of an array of the file; fields that are parts of one share its source."""
+        if name not in self._sources:
+            file = self.files[name]
+            self._sources[name] = Part.of(
+                Source(file.dtype, file.shape, file.read, file.slices, file.cheap)
+            )
+        return self._sources[name]
 
     def _finished(self, leaves: Sequence[Leaf]) -> list[Diagnostic]:
         """Gives the nodes their names and shapes, and checks the result against the schema."""
         order = {name: place for place, name in enumerate(self.files)}
-        taken: dict[str, Leaf] = {}
+        made: dict[str, LazyArray] = {}
         for leaf in sorted(leaves, key=lambda each: min(map(order.__getitem__, each.names))):
-            name = free_name(array_name(leaf.place.path), taken)
-            taken[name] = leaf
+            name = free_name(array_name(leaf.place.path), made)
+            (made[name],) = leaf.arrays
             leaf.node.update(name=name, dtype=leaf.dtype, shape=[*leaf.shape])
-        self.arrays = AdoptedArrays(taken, self.files, self.numbers, claims_of(leaves))
+        self.arrays = LazyArrays(made)
         return conform(self.document, self.document.root, self.node, see_node)

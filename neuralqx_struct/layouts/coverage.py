@@ -162,7 +162,8 @@ class _Walk:
         """Checks that an array has the axes of the lists around it."""
         rule = claim.rule
         several = isinstance(rule.name, list) or NUMBER in claim.base
-        rank = len(Form.of(rule, shape, 1 if several and rule.sizes is None else None).files[0])
+        count = len(rule.name) if isinstance(rule.name, list) else 1
+        rank = len(Form.of(rule, shape, count if several else None).files[0])
         for axis, path in reversed(claim.axes):
             if not -rank - 1 <= axis <= rank:
                 where = path_text(path)

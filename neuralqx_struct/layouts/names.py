@@ -269,8 +269,9 @@ class Leaves:
         shape = tuple(place.node.get("shape", ()))[len(place.axes) :]
         if len(shape) != len(form.declared):
             return 0
-        inner = form.disordered(shape)
-        return inner[rule.axis] if rule.reshape is None else 0
+        if form.transposition is not None:
+            shape = form.transposition.inverse.shape(shape)
+        return shape[rule.axis] if rule.reshape is None else 0
 
     def _expanded(self, bases: tuple[str, ...], place: Place) -> Iterator[str]:
         """Yields the full names, of every layer of stacked structs."""

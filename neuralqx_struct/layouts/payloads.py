@@ -31,11 +31,11 @@ from neuralqx_struct.errors import (
     did_you_mean,
     has_errors,
 )
+from neuralqx_struct.evolution.lazy_arrays import LazyArrays, Order
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
 from neuralqx_struct.layouts import Layout, read_layout
 from neuralqx_struct.layouts.adoption import AdoptionPlan
-from neuralqx_struct.layouts.arrays import AdoptedArrays, Order
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.places import NOTHING, Values, value_names
 from neuralqx_struct.layouts.release import ReleasePlan
@@ -112,7 +112,7 @@ def _adopted(
     file: ForeignFile,
     values: Mapping[str, Any],
     report: list[Diagnostic] | None,
-) -> tuple[dict[str, Any], AdoptedArrays]:
+) -> tuple[dict[str, Any], LazyArrays]:
     """The manifest document and the arrays of an open file."""
     document = series.at(layout.ref.version)
     given = Values([_keyed(values), layout.values, _read_values(layout, file)], file.values)
@@ -121,7 +121,7 @@ def _adopted(
     if report is not None:
         notes = [*plan.walk.notes, *map(_left_out, plan.unused)]
         report += [each.in_file(file.path) for each in notes] if file.path else notes
-    leaves = plan.arrays.leaves.items()
+    arrays = plan.arrays
     foreign = {
         "layout": layout.layout,
         "format": file.format,
@@ -135,11 +135,11 @@ def _adopted(
         "schema": schema_member(document),
         "schemas": [*carried(series)],
         "manifest": plan.node,
-        "arrays": {name: {"dtype": leaf.dtype, "shape": [*leaf.shape]} for name, leaf in leaves},
+        "arrays": {name: arrays.lazy(name).record for name in arrays},
         "metadata": {FOREIGN: foreign},
         "writer": dict(WRITER),
     }
-    return made, plan.arrays
+    return made, arrays
 
 
 def check_file(

@@ -21,13 +21,12 @@ from typing import Any
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.layouts import KEY, NUMBER, Rule
+from neuralqx_struct.layouts.frames import Frame, length_of
 from neuralqx_struct.layouts.names import END, LAYER, Leaves, full, joined, until_mark
 from neuralqx_struct.layouts.places import (
     NOTHING,
-    Frame,
     Place,
     holds_arrays,
-    length_of,
     of_items,
     own_sizes,
     sizes_in,
@@ -284,7 +283,7 @@ class Walk(Leaves):
             for name in leaf.names:
                 if name in (self.names or ()):
                     shape = self.files[name].shape
-                    length = length_of(frame, shape, leaf.place.frames)
+                    length = length_of(frame, shape, place.frames)
                     if length is None:
                         message = f"expected an array {name!r} with the axis {axis} of the items, got shape {[*shape]}"
                         self.report("NQX412", place, message)
