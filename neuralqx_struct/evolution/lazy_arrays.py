@@ -168,8 +168,23 @@ class Window(Operation):
         return Part(part.source, (*part.region[:axis], chosen, *part.region[axis + 1 :]), axes)
 
 
+class Elementwise(Operation):
+    """A change of each element."""
+
+    __slots__ = ()
+
+    def shape(self, shape: tuple[T, ...]) -> tuple[T, ...]:
+        return shape
+
+    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
+        return region
+
+    def behind(self, lead: Sizes) -> Self:  # noqa: ARG002 - as for others
+        return self
+
+
 @dataclass(frozen=True, slots=True)
-class Casting(Operation):
+class Casting(Elementwise):
     """Another dtype; ``path`` is named where an exact cast refuses a value."""
 
     dtype: str
@@ -179,21 +194,12 @@ class Casting(Operation):
     def dtype_of(self, dtype: str) -> str:  # noqa: ARG002 - as for others
         return self.dtype
 
-    def shape(self, shape: tuple[T, ...]) -> tuple[T, ...]:
-        return shape
-
     def of(self, array: NumpyArray) -> NumpyArray:
         return cast(compact(array), self.dtype, exact=self.exact, path=self.path)
 
-    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
-        return region
-
-    def behind(self, lead: Sizes) -> Casting:  # noqa: ARG002 - as for others
-        return self
-
 
 @dataclass(frozen=True, slots=True)
-class Computation(Operation):
+class Computation(Elementwise):
     """A function of each element; its name stands for it where operations are compared."""
 
     name: str
@@ -203,17 +209,8 @@ class Computation(Operation):
     def dtype_of(self, dtype: str) -> str:  # noqa: ARG002 - as for others
         return self.dtype
 
-    def shape(self, shape: tuple[T, ...]) -> tuple[T, ...]:
-        return shape
-
     def of(self, array: NumpyArray) -> NumpyArray:
         return self.compute(array)
-
-    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
-        return region
-
-    def behind(self, lead: Sizes) -> Computation:  # noqa: ARG002 - as for others
-        return self
 
 
 # ---------------------------------------------------------------------------------------------------------------------

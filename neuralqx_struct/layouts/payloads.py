@@ -39,7 +39,7 @@ from neuralqx_struct.layouts.adoption import AdoptionPlan
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.places import NOTHING, Values, value_names
 from neuralqx_struct.layouts.release import ReleasePlan
-from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
+from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.lock import schema_member
@@ -60,6 +60,7 @@ Leaves = Mapping[str, Any] | Iterable[tuple[Sequence[Any], Any]]
 """Leaves by name in the order of the file, or with the keys on the way to them."""
 
 
+@collector_paused()
 def adopted(
     series: Series,
     layout: Any,
@@ -176,6 +177,7 @@ def check_file(
     return [each.in_file(str(file)) for each in report]
 
 
+@collector_paused()
 def released(
     payload: Payload,
     series: Series,
