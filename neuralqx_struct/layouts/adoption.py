@@ -39,7 +39,7 @@ from neuralqx_struct.layouts.frames import framed, item_of, lead_axes, with_laye
 from neuralqx_struct.layouts.names import Ignored, Names
 from neuralqx_struct.layouts.places import Leaf, Values
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
-from neuralqx_struct.layouts.walk import Walk
+from neuralqx_struct.layouts.walk import FileWalk
 from neuralqx_struct.paths import array_name
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
@@ -95,17 +95,12 @@ class AdoptionPlan(Plan):
             self.found += self._finished(leaves)
         self.refuse_errors()
 
-    def _walked(self, names: Names) -> tuple[Walk, Any]:
+    def _walked(self, names: Names) -> tuple[FileWalk, Any]:
         """The walk with the prefix under which most arrays are found, the first one of these."""
-        best: tuple[Walk, Any] | None = None
+        best: tuple[FileWalk, Any] | None = None
         for prefix in self.layout.prefix:
-            walk = Walk(
-                self.document,
-                self.layout,
-                prefix,
-                names,
-                self.values,
-                self.files,
+            walk = FileWalk(
+                self.document, self.layout, prefix, names, values=self.values, files=self.files
             )
             node = walk.run()
             if best is None or walk.present > best[0].present:

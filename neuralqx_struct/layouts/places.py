@@ -49,7 +49,6 @@ class Place:
         path: The path.
         keys: The names of fields on the way, without numbers and keys.
         node: The node of the payload, when a file is written.
-        depth: The structs around it.
     """
 
     owner: Document
@@ -64,7 +63,6 @@ class Place:
     path: Path
     keys: tuple[str, ...]
     node: Any
-    depth: int
 
     @property
     def text(self) -> str:

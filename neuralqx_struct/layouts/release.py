@@ -13,7 +13,7 @@ from neuralqx_struct.layouts import Layout
 from neuralqx_struct.layouts.frames import Frame, layers_of, lead_axes, with_items
 from neuralqx_struct.layouts.places import Leaf, Values
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
-from neuralqx_struct.layouts.walk import Walk
+from neuralqx_struct.layouts.walk import PayloadWalk
 from neuralqx_struct.manifest.kinds import elements_of
 from neuralqx_struct.manifest.payload import Payload, StoredArrays
 from neuralqx_struct.printing import listed
@@ -83,9 +83,9 @@ class ReleasePlan(Plan):
         self.found += conform(document, document.root, root, see_node)
         self.refuse_errors()
         order = dict.fromkeys(names)
-        walks: list[tuple[int, Walk]] = []
+        walks: list[tuple[int, PayloadWalk]] = []
         for prefix in layout.prefix:
-            walk = Walk(document, layout, prefix, None, values or Values())
+            walk = PayloadWalk(document, layout, prefix, values)
             walk.run(root)
             there = sum(name in order for leaf in walk.leaves for name in leaf.names)
             walks.append((there, walk))
