@@ -40,7 +40,6 @@ from neuralqx_struct.layouts.names import Ignored, Names
 from neuralqx_struct.layouts.places import Leaf, Values
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import FileWalk
-from neuralqx_struct.paths import array_name
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
@@ -239,7 +238,7 @@ class AdoptionPlan(Plan):
         order = {name: place for place, name in enumerate(self.files)}
         made: dict[str, LazyArray] = {}
         for leaf in sorted(leaves, key=lambda each: min(map(order.__getitem__, each.names))):
-            name = free_name(array_name(leaf.place.path), made)
+            name = free_name(leaf.node["name"], made)
             (made[name],) = leaf.arrays
             leaf.node.update(name=name, dtype=leaf.dtype, shape=[*leaf.shape])
         self.arrays = LazyArrays(made)

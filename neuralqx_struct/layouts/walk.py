@@ -53,6 +53,7 @@ from neuralqx_struct.types.text import read_value
 
 #: Structs that one walk may visit, also for each array of the file, and structs inside structs.
 _MOST, _MOST_PER_NAME, _DEEPEST = 20_000, 20, 64
+_NO_RULE: Final = Rule()
 #: Marks the place of a number that all layers of a stacked struct share; no text of a layout has it.
 LAYER: Final = "\0"
 
@@ -170,27 +171,32 @@ class Walk(ABC):
         self.require_end(place)
         rules = self.layout.rules(self.label(owner, name))
         self._know_sizes(owner, name, rules, scope)
-        fields: dict[str, Node] = {}
+        made: dict[str, Node] = {}
         held = {} if place.node is None else place.node["fields"]
-        for each, declaration in self.fields_of(owner, name, place).items():
-            inside = replace(
-                place,
-                owner=owner,
-                struct=name,
-                field=each,
-                declaration=declaration,
-                rule=rules.get(each) or Rule(),
-                scope=scope,
-                path=(*place.path, FieldName(each)),
-                keys=(*place.keys, each),
-                node=held.get(each),
+        for field, declaration in self.fields_of(owner, name, place).items():
+            rule, base = rules.get(field, _NO_RULE), place.base
+            if not isinstance(rule.name, list):
+                base = joined(base, *rule.names(field), self.layout.separator)
+            inside = Place(
+                owner,
+                name,
+                field,
+                declaration,
+                rule,
+                scope,
+                place.axes,
+                base,
+                place.frames,
+                (*place.path, FieldName(field)),
+                (*place.keys, field),
+                held.get(field),
             )
-            fields[each] = made = self._field(declaration, inside)
-            if declaration.kind == "static" and type(made) is int:
+            made[field] = self._field(declaration, inside)
+            if declaration.kind == "static" and type(made[field]) is int:
                 outermost = owner is not self.document or not place.keys
                 if outermost and name == owner.root:
-                    scope.know(each, made, inside.text)
-        return STRUCT.node(type=owner.ref(name), fields=fields)
+                    scope.know(field, made[field], inside.text)
+        return STRUCT.node(type=owner.ref(name), fields=made)
 
     def fields_of(
         self,
@@ -218,15 +224,10 @@ class Walk(ABC):
             scope.know(size, number, "values")
 
     def _field(self, declaration: FieldDeclaration, place: Place) -> Node:
-        if not isinstance(place.rule.name, list):
-            (part,) = place.rule.names(place.field)
-            place = replace(place, base=joined(place.base, part, self.layout.separator))
-        if declaration.type is None or declaration.kind != "node":
-            return self.plain(declaration.declared, place)
         declared = declaration.declared
-        if place.axes:
-            declared = declared.with_axes(place.axes)
-        return self.value(declared, place)
+        if declaration.type is None or declaration.kind != "node":
+            return self.plain(declared, place)
+        return self.value(declared.with_axes(place.axes) if place.axes else declared, place)
 
     def value(self, declared: Type, place: Place) -> Node:
         """The node of a value of a type."""
@@ -342,6 +343,7 @@ class Walk(ABC):
         dtypes: tuple[str, ...],
         shape: tuple[Extent, ...],
         place: Place,
+        node: dict[str, Any],
         count: int,
     ) -> Leaf:
         """Adds an array.
@@ -350,6 +352,7 @@ class Walk(ABC):
             dtypes: The dtypes that it may have.
             shape: Its declared shape.
             place: Its place.
+            node: Its node.
             count: The number of arrays in the file for each ``{i}`` in its names.
         """
         bases = self.bases_of(place)
@@ -360,7 +363,7 @@ class Walk(ABC):
                 base.replace(NUMBER, str(number), 1) for base in bases for number in range(count)
             )
         form = Form.of(place.rule, shape[len(place.axes) :], len(bases) if merged else None)
-        made = Leaf(place, form, dtypes, place.node, tuple(self._names(bases, place)))
+        made = Leaf(place, form, dtypes, node, tuple(self._names(bases, place)))
         self.leaves.append(made)
         return made
 
@@ -424,7 +427,7 @@ class PayloadWalk(Walk):
         count = 0
         if any(NUMBER in base for base in self.bases_of(place)):
             count = self._stacked_count(shape[len(place.axes) :], place)
-        return self.leaf(dtypes, shape, place, count).node
+        return self.leaf(dtypes, shape, place, place.node, count).node
 
     def _stacked_count(self, declared: tuple[Extent, ...], place: Place) -> int:
         """The number of arrays of the file that one of the payload is the stack of."""
@@ -605,7 +608,7 @@ class FileWalk(Walk):
         numbered = [base for base in self.bases_of(place) if NUMBER in base]
         count = self._count(numbered[0], place) if numbered else 0
         node = ARRAY.node(name=array_name(place.path), dtype="", shape=[])
-        leaf = self.leaf(dtypes, shape, replace(place, node=node), count)
+        leaf = self.leaf(dtypes, shape, place, node, count)
         absent = [name for name in leaf.names if name not in self.names]
         self.present += len(leaf.names) - len(absent)
         if not leaf.names:
