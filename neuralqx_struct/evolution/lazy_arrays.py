@@ -57,7 +57,7 @@ class Operation(ABC):
     def of(self, array: NumpyArray) -> NumpyArray:
         """The result, a view where that is possible."""
 
-    def of_region(self, array: NumpyArray, region: Region) -> NumpyArray:  # noqa: ARG002
+    def of_region(self, array: NumpyArray, region: Region) -> NumpyArray:
         """A region of the result, from the region of the array that it needs."""
         return self.of(array)
 
@@ -91,7 +91,7 @@ class Transposition(Operation):
     def of(self, array: NumpyArray) -> NumpyArray:
         return array.transpose(self.order)
 
-    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
+    def region(self, region: Region, shape: Sizes) -> Region:
         return self.inverse.shape(region)
 
     def behind(self, lead: Sizes) -> Transposition:
@@ -108,7 +108,7 @@ class Reshaping(Operation):
 
     sizes: Sizes
 
-    def shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ARG002 - as for others
+    def shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return self.sizes
 
     def of(self, array: NumpyArray) -> NumpyArray:
@@ -145,10 +145,10 @@ class Window(Operation):
         chosen = self.start if self.length is None else self.range
         return array[(*(slice(None),) * self.axis, chosen, ...)]
 
-    def of_region(self, array: NumpyArray, region: Region) -> NumpyArray:  # noqa: ARG002
+    def of_region(self, array: NumpyArray, region: Region) -> NumpyArray:
         return array if self.length is not None else Window(self.axis, 0).of(array)
 
-    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
+    def region(self, region: Region, shape: Sizes) -> Region:
         if self.length is None:
             return (*region[: self.axis], self.range, *region[self.axis :])
         there = region[self.axis]
@@ -176,10 +176,10 @@ class Elementwise(Operation):
     def shape(self, shape: tuple[T, ...]) -> tuple[T, ...]:
         return shape
 
-    def region(self, region: Region, shape: Sizes) -> Region:  # noqa: ARG002 - as for others
+    def region(self, region: Region, shape: Sizes) -> Region:
         return region
 
-    def behind(self, lead: Sizes) -> Self:  # noqa: ARG002 - as for others
+    def behind(self, lead: Sizes) -> Self:
         return self
 
 
@@ -191,7 +191,7 @@ class Casting(Elementwise):
     exact: bool
     path: str = field(compare=False)
 
-    def dtype_of(self, dtype: str) -> str:  # noqa: ARG002 - as for others
+    def dtype_of(self, dtype: str) -> str:
         return self.dtype
 
     def of(self, array: NumpyArray) -> NumpyArray:
@@ -206,7 +206,7 @@ class Computation(Elementwise):
     dtype: str
     compute: Callable[[NumpyArray], NumpyArray] = field(compare=False)
 
-    def dtype_of(self, dtype: str) -> str:  # noqa: ARG002 - as for others
+    def dtype_of(self, dtype: str) -> str:
         return self.dtype
 
     def of(self, array: NumpyArray) -> NumpyArray:

@@ -65,6 +65,8 @@ class AdoptionPlan(Plan):
         unused: The names of the arrays that the layout ignores.
     """
 
+    walk: FileWalk
+
     def __init__(
         self,
         document: Document,

@@ -22,7 +22,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.bundle.urls import Place, RemotePath
-from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import (
     Diagnostic,
     SchemaError,
@@ -34,6 +33,7 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.evolution.lazy_arrays import LazyArrays, Order
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
+from neuralqx_struct.formats.table import described
 from neuralqx_struct.layouts import Layout, read_layout
 from neuralqx_struct.layouts.adoption import AdoptionPlan
 from neuralqx_struct.layouts.lint import check_layout
@@ -300,21 +300,11 @@ def _open(
 
 def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:
     """The arrays of a mapping, of numpy or of any library whose arrays numpy reads."""
-    import numpy as np
-
     found: dict[str, ForeignArray] = {}
     problems: list[Diagnostic] = []
     for name, value in source.items():
-        if isinstance(value, ForeignArray):
-            found[name] = value
-            continue
-        array = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
         try:
-            if not isinstance(array.dtype, np.dtype):
-                array = np.asarray(array)
-            cheap = isinstance(array, np.ndarray)
-            shape = tuple(array.shape)
-            made = ForeignArray(dtype_name(array.dtype), shape, _reader(array), cheap=cheap)
+            made = value if isinstance(value, ForeignArray) else described(value)
         except (SerializationError, TypeError, ValueError) as error:
             first = str(error).partition("\n")[0]
             message = f"expected an array that numpy reads, got {brief(value)}\n{first}"
@@ -324,12 +314,6 @@ def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:
     if problems:
         raise SerializationError(problems)
     return found
-
-
-def _reader(array: Any) -> Any:
-    import numpy as np
-
-    return lambda: np.asarray(array)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

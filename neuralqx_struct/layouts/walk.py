@@ -176,7 +176,8 @@ class Walk(ABC):
         for field, declaration in self.fields_of(owner, name, place).items():
             rule, base = rules.get(field, _NO_RULE), place.base
             if not isinstance(rule.name, list):
-                base = joined(base, *rule.names(field), self.layout.separator)
+                (part,) = rule.names(field)
+                base = joined(base, part, self.layout.separator)
             inside = Place(
                 owner,
                 name,
@@ -391,7 +392,8 @@ class PayloadWalk(Walk):
 
     def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:  # noqa: ARG002
         """The nodes of the items of a list or a tuple."""
-        return place.node["items"]
+        items: list[Any] = place.node["items"]
+        return items
 
     def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:  # noqa: ARG002
         """The nodes of a dict, whose keys can be found again in the names that they make."""
@@ -437,7 +439,7 @@ class PayloadWalk(Walk):
             return 0
         if form.transposition is not None:
             shape = form.transposition.inverse.shape(shape)
-        return shape[place.rule.axis]
+        return int(shape[place.rule.axis])
 
 
 class FileWalk(Walk):
