@@ -10,7 +10,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.evolution import lazy_arrays
-from neuralqx_struct.evolution.lazy_arrays import bounded, reshaped_region
+from neuralqx_struct.evolution.lazy_arrays import reshaped_region
 from neuralqx_struct.formats import ForeignArray
 from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays
@@ -261,4 +261,25 @@ def test_regions_of_reshaped_arrays():
                 assert np.array_equal(numbers.reshape(other)[found].ravel(), wanted)
             elif len(other) == 1:
                 assert np.any(np.diff(wanted) != 1)
-    assert bounded((slice(None), slice(3, 1)), (2, 5)) == (slice(0, 2), slice(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("layers", "rule"),
+    [
+        ("list[Layer]", "{name: h, unstack: 1}"),
+        ("Layer[][2]", "{name: h, stack: 1}"),
+        ("Layer[][2]", '"h.{i}"'),
+    ],
+)
+def test_merged_arrays_of_several_sizes_below_layers(layers, rule):
+    schema = s.load_schema(
+        SCHEMA
+        + f'structs: {{Layer: {{fields: {{w: "float32[3, 2]"}}}}, Net: {{fields: {{layers: "{layers}"}}}}}}'
+    )
+    layout = f"{HEAD}structs: {{Layer: {{w: {{name: [a, b], sizes: [2, 1]}}}}, Net: {{layers: {rule}}}}}\n"
+    items = [schema.Layer(w=f(3, 2) + i) for i in range(2)]
+    model = schema.Net(layers=s.stack(items) if "[]" in layers else items)
+    arrays = dict(schema.to_layout(model, layout))
+    apart = {"h.0.a", "h.0.b", "h.1.a", "h.1.b"}
+    assert {*arrays} == (apart if "{i}" in rule else {"h.a", "h.b"})
+    assert schema.from_layout(arrays, layout) == model
