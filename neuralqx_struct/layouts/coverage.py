@@ -64,7 +64,7 @@ def claim_findings(layout: Layout, document: Document) -> Iterator[Diagnostic]:
 
     And NQX702 for axes that an array does not have.
     """
-    walk = _SchemaWalk(document, layout)
+    walk = SchemaWalk(document, layout)
     walk.run()
     yield from walk.misfits.values()
     if walk.visits >= _MOST:
@@ -101,7 +101,7 @@ def _path(claim: Claim) -> str:
     return path_text(("structs", claim.struct, claim.field))
 
 
-class _SchemaWalk(Walk):
+class SchemaWalk(Walk):
     """A walk over all fields, without a file: one item of each list, and every option of each union."""
 
     def __init__(self, document: Document, layout: Layout) -> None:

@@ -30,8 +30,8 @@ from neuralqx_struct.errors import (
     did_you_mean,
     has_errors,
 )
-from neuralqx_struct.evolution.lazy_arrays import LazyArrays, Order
 from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.evolution.reading import LazyArrays, Order
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
 from neuralqx_struct.formats.table import described
 from neuralqx_struct.layouts import Layout, read_layout

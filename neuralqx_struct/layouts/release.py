@@ -6,19 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, LazyArrays, Part, Sizes, Source
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Sizes, Source
 from neuralqx_struct.evolution.payload_tree import computed, constant
+from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.layouts import Layout
-from neuralqx_struct.layouts.frames import Frame, layers_of, lead_axes, with_items
-from neuralqx_struct.layouts.places import Leaf, Values
+from neuralqx_struct.layouts import NUMBER, Layout
+from neuralqx_struct.layouts.forms import Form
+from neuralqx_struct.layouts.frames import Frame, layers_of, lead_axes, stacked, with_items
+from neuralqx_struct.layouts.places import Leaf, Place, Values
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
-from neuralqx_struct.layouts.walk import PayloadWalk
+from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.manifest.kinds import elements_of
 from neuralqx_struct.manifest.payload import Payload, StoredArrays
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.types import Extent, Node, Type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,6 +56,65 @@ class ReleasedArrays(Mapping[str, "np.ndarray[Any, Any]"]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} arrays of a file: {listed(self, 8)}>"
+
+
+class PayloadWalk(Walk):
+    """A walk along the nodes of a payload."""
+
+    def plain(self, declared: Type, place: Place) -> Node:  # noqa: ARG002 - as for a file
+        """The node of a value without arrays."""
+        return place.node
+
+    def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:  # noqa: ARG002
+        """The nodes of the items of a list or a tuple."""
+        items: list[Any] = place.node["items"]
+        return items
+
+    def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:  # noqa: ARG002
+        """The nodes of a dict, whose keys can be found again in the names that they make."""
+        nodes = dict(place.node["items"])
+        separator = self.layout.separator
+        for key in nodes:
+            if not key or (separator in key and not whole):
+                message = f"expected keys without {separator!r}, got {key[:100]!r}"
+                self.report("NQX709", place, message, "rename the key before writing the file")
+        return nodes
+
+    def options(self, declared: Type, place: Place) -> Node:
+        """The node of a union."""
+        if place.node is None:
+            return None
+        seen = see_node(place.node)
+        options = (each for each in declared.solid if each.accepts(place.owner, seen))
+        return self.value(next(options, declared.solid[0]), place)
+
+    def layers(self, place: Place) -> None:
+        """The number of layers, which arrays show."""
+
+    def layer_counts(self, place: Place) -> list[int]:
+        """The numbers of layers, by the axes of the array."""
+        frames = stacked(place.frames)
+        shape = place.node.get("shape", ())
+        return [size for frame, size in zip(frames, shape, strict=False) if frame.axis is None]
+
+    def array(
+        self, dtypes: tuple[str, ...], shape: tuple[Extent, ...], place: Place
+    ) -> dict[str, Any]:
+        """The node of an array."""
+        count = 0
+        if any(NUMBER in base for base in self.bases_of(place)):
+            count = self._stacked_count(shape[len(place.axes) :], place)
+        return self.leaf(dtypes, shape, place, place.node, count).node
+
+    def _stacked_count(self, declared: tuple[Extent, ...], place: Place) -> int:
+        """The number of arrays of the file that one of the payload is the stack of."""
+        form = Form.of(place.rule, declared, 1)
+        shape = tuple(place.node.get("shape", ()))[len(place.axes) :]
+        if len(shape) != len(form.declared) or place.rule.reshape is not None:
+            return 0
+        if form.transposition is not None:
+            shape = form.transposition.inverse.shape(shape)
+        return int(shape[place.rule.axis])
 
 
 class ReleasePlan(Plan):

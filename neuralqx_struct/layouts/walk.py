@@ -1,15 +1,8 @@
-"""Walks over a schema and a layout: each array of the schema with its names in the file, and the tree around them.
+"""The walk over a schema and a layout: each array of the schema with its names in the file, and the tree around them.
 
-The names in a file decide the lengths of lists, the keys of dicts and which optional fields are null (:class:`FileWalk`).
-Where a file is written, the nodes of the payload do (:class:`PayloadWalk`). The records of types call the walk back.
-
-Example:
-    >>> from neuralqx_struct.layouts import Layout
-    >>> from neuralqx_struct.layouts.names import Names
-    >>> layout = Layout(language="1", layout="x", of="neuralqx.vmc_state@1", prefix=["rbm."])
-    >>> walk = FileWalk(v1, layout, "rbm.", Names(["rbm.W_re"]))
-    >>> walk.run()["type"], walk.leaves[0].names
-    ('neuralqx.vmc_state@1:VMCState', ('rbm.W_re',))
+The lengths of lists, the keys of dicts and which optional fields are null come from the names in a file
+(``adoption.FileWalk``), from the nodes of a payload (``release.PayloadWalk``), or are one example of each
+(``coverage.SchemaWalk``). The records of types call the walk back.
 """
 
 from __future__ import annotations
@@ -24,13 +17,11 @@ from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule
 from neuralqx_struct.layouts.forms import Form
-from neuralqx_struct.layouts.frames import Frame, length_of, stacked
-from neuralqx_struct.layouts.names import ABSOLUTE, END, Names, full, joined
+from neuralqx_struct.layouts.frames import Frame, stacked
+from neuralqx_struct.layouts.names import full, joined
 from neuralqx_struct.layouts.places import (
-    NOTHING,
     Leaf,
     Place,
     Values,
@@ -39,20 +30,16 @@ from neuralqx_struct.layouts.places import (
     own_sizes,
     sizes_in,
 )
-from neuralqx_struct.manifest.kinds import ARRAY, DICT, PRNG_KEY, STRUCT
-from neuralqx_struct.paths import FieldName, array_name
-from neuralqx_struct.printing import brief_scalar
-from neuralqx_struct.schema.conformance import see_node
+from neuralqx_struct.manifest.kinds import DICT, PRNG_KEY, STRUCT
+from neuralqx_struct.paths import FieldName
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import Extent, Node, Type
-from neuralqx_struct.types.builders import NodeBuilder
-from neuralqx_struct.types.text import read_value
 
-#: Structs that one walk may visit, also for each array of the file, and structs inside structs.
-_MOST, _MOST_PER_NAME, _DEEPEST = 20_000, 20, 64
+#: Structs inside structs.
+DEEPEST: Final = 64
 _NO_RULE: Final = Rule()
 #: Marks the place of a number that all layers of a stacked struct share; no text of a layout has it.
 LAYER: Final = "\0"
@@ -161,7 +148,7 @@ class Walk(ABC):
 
     def require_end(self, place: Place) -> None:
         """Raises NQX702 for structs inside of structs without an end."""
-        if len(place.keys) > _DEEPEST:
+        if len(place.keys) > DEEPEST:
             message = "expected structs inside of structs that end, got too many"
             hint = "give optional fields names in the layout, so that the file shows where they end"
             raise SchemaError(message, code="NQX702", path=place.text[:200], hint=hint)
@@ -381,242 +368,6 @@ class Walk(ABC):
     def layer_counts(self, place: Place) -> list[int]:
         """The numbers of layers whose arrays are apart in the file."""
         return [frame.count or 0 for frame in stacked(place.frames) if frame.axis is None]
-
-
-class PayloadWalk(Walk):
-    """A walk along the nodes of a payload."""
-
-    def plain(self, declared: Type, place: Place) -> Node:  # noqa: ARG002 - as for a file
-        """The node of a value without arrays."""
-        return place.node
-
-    def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:  # noqa: ARG002
-        """The nodes of the items of a list or a tuple."""
-        items: list[Any] = place.node["items"]
-        return items
-
-    def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:  # noqa: ARG002
-        """The nodes of a dict, whose keys can be found again in the names that they make."""
-        nodes = dict(place.node["items"])
-        separator = self.layout.separator
-        for key in nodes:
-            if not key or (separator in key and not whole):
-                message = f"expected keys without {separator!r}, got {key[:100]!r}"
-                self.report("NQX709", place, message, "rename the key before writing the file")
-        return nodes
-
-    def options(self, declared: Type, place: Place) -> Node:
-        """The node of a union."""
-        if place.node is None:
-            return None
-        seen = see_node(place.node)
-        options = (each for each in declared.solid if each.accepts(place.owner, seen))
-        return self.value(next(options, declared.solid[0]), place)
-
-    def layers(self, place: Place) -> None:
-        """The number of layers, which arrays show."""
-
-    def layer_counts(self, place: Place) -> list[int]:
-        """The numbers of layers, by the axes of the array."""
-        frames = stacked(place.frames)
-        shape = place.node.get("shape", ())
-        return [size for frame, size in zip(frames, shape, strict=False) if frame.axis is None]
-
-    def array(
-        self, dtypes: tuple[str, ...], shape: tuple[Extent, ...], place: Place
-    ) -> dict[str, Any]:
-        """The node of an array."""
-        count = 0
-        if any(NUMBER in base for base in self.bases_of(place)):
-            count = self._stacked_count(shape[len(place.axes) :], place)
-        return self.leaf(dtypes, shape, place, place.node, count).node
-
-    def _stacked_count(self, declared: tuple[Extent, ...], place: Place) -> int:
-        """The number of arrays of the file that one of the payload is the stack of."""
-        form = Form.of(place.rule, declared, 1)
-        shape = tuple(place.node.get("shape", ()))[len(place.axes) :]
-        if len(shape) != len(form.declared) or place.rule.reshape is not None:
-            return 0
-        if form.transposition is not None:
-            shape = form.transposition.inverse.shape(shape)
-        return int(shape[place.rule.axis])
-
-
-class FileWalk(Walk):
-    """A walk along the names in a file.
-
-    Args:
-        document: The version of the schema.
-        layout: The layout.
-        prefix: The text in front of all names.
-        names: The names in the file.
-        values: The values that no array shows.
-        files: The arrays of the file.
-
-    Attributes:
-        missing: The arrays that the file lacks.
-        misplaced: The arrays that it has in place of plain values.
-        notes: The defaults that were taken.
-        present: The number of arrays that were found.
-    """
-
-    def __init__(
-        self,
-        document: Document,
-        layout: Layout,
-        prefix: str,
-        names: Names,
-        *,
-        values: Values | None = None,
-        files: Mapping[str, ForeignArray] | None = None,
-    ) -> None:
-        super().__init__(document, layout, prefix, values)
-        self.names, self.files = names, files or {}
-        self.missing: list[tuple[Place, str]] = []
-        self.misplaced: set[str] = set()
-        self.notes: list[Diagnostic] = []
-        self.present = 0
-        rules = (rule for each in layout.structs.values() for rule in each.values())
-        self._anew = any(name[:1] == ABSOLUTE for rule in rules for name in rule.names(""))
-
-    def require_end(self, place: Place) -> None:
-        """Raises NQX702 for structs inside of structs without an end, and for too many of them."""
-        if self.visits > _MOST + _MOST_PER_NAME * len(self.names):
-            place = replace(place, keys=("",) * (_DEEPEST + 1))
-        super().require_end(place)
-
-    def plain(self, declared: Type, place: Place) -> Node:
-        """The node of a value without arrays."""
-        key, declaration = ".".join(place.keys), place.declaration
-        value = self.values.of(key)
-        if value is NOTHING:
-            value = self.values.named(full(place.base, self.prefix))
-        if value is NOTHING and declaration is not None and declaration.has_default:
-            value = declaration.default
-            message = f"took its default {brief_scalar(value)}"
-            self.notes.append(Diagnostic("NQX425", "info", message, path=place.text))
-        if value is NOTHING and declared.nullable:
-            return None
-        if value is NOTHING:
-            self._without_value(declared, place, key)
-            return None
-        try:
-            return read_value(value, declared, NodeBuilder(place.owner))
-        except SchemaError as error:
-            first = error.diagnostics[0]
-            self.report(first.code, place, first.message, first.hint)
-            return None
-
-    def _without_value(self, declared: Type, place: Place, key: str) -> None:
-        """Reports a field that nothing gives a value; the file may have an array in its place."""
-        got = "none: no array shows it"
-        hint = f"pass values={{{key!r}: ...}}, or write it under `values:` in the layout"
-        name = full(place.base, self.prefix)
-        array = self.files.get(name)
-        if array is not None:
-            self.misplaced.add(name)
-            shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-            got = f"the array {name!r} of type {shape}"
-            hint = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and {hint}"
-        message = f"expected a value of type {declared.format()}, got {got}"
-        self.report("NQX707", place, message, hint)
-
-    def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:
-        """None for each item of a list: as many as the names have numbers, or one array is long."""
-        if place.rule.unstack is None:
-            return [None] * self._count(base, place)
-        return [None] * self._length(place.rule.unstack, declared, place)
-
-    def _count(self, base: str, place: Place) -> int:
-        """The number of items whose numbers are in names."""
-        before, _, behind = base.partition(NUMBER)
-        start = full(before.replace(LAYER, "0"), self.prefix)
-        fixed = until_mark(behind)
-        numbers = self.names.numbers(start, fixed)
-        missing = {*range(len(numbers))} - numbers
-        if missing:
-            shown = f"{start}{min(missing)}{fixed}"
-            message = f"expected numbers from 0 on without a gap, got no {shown!r}"
-            hint = "the file lacks arrays, or numbers them otherwise"
-            self.report("NQX705", place, message, hint)
-        return len(numbers)
-
-    def _length(self, axis: int, declared: Type, place: Place) -> int:
-        """The number of items whose arrays are one array each in the file, from the first of these."""
-        frame = Frame(axis, 0, None)
-        state = self._state()
-        first = replace(place, rule=of_items(place.rule), path=(*place.path, 0))
-        for part in declared.parts_for(1) or ():
-            self.value(part, replace(first, frames=(*place.frames, frame)))
-        leaves = self.leaves[state[0] :]
-        self._reset(state)
-        names = (name for leaf in leaves for name in leaf.names if name in self.names)
-        name = next(names, None)
-        if name is None:
-            return 0
-        shape = self.files[name].shape
-        length = length_of(frame, shape, place.frames)
-        if length is None:
-            message = f"expected an array {name!r} with the axis {axis} of the items, got shape {[*shape]}"
-            self.report("NQX412", place, message)
-        return length or 0
-
-    def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:  # noqa: ARG002
-        """None for each key in the names."""
-        before, _, behind = base.partition(KEY)
-        start = full(before.replace(LAYER, "0"), self.prefix)
-        fixed = END if whole else until_mark(behind)
-        return dict.fromkeys(self.names.keys(start, fixed, self.layout.separator))
-
-    def options(self, declared: Type, place: Place) -> Node:
-        """The node of the first option whose arrays are all in the file; null if none has one."""
-        given = self.values.of(".".join(place.keys))
-        if declared.nullable and (given is None or not self._any_below(place)):
-            return None
-        best: tuple[int, Type] | None = None
-        for option in declared.solid:
-            state = self._state()
-            node = self.value(option, place)
-            present = self.present - state[3]
-            lost = len(self.missing) - state[1] + len(self.found) - state[2]
-            if not lost and (present or not declared.nullable):
-                return node
-            self._reset(state)
-            if present and (best is None or lost < best[0]):
-                best = (lost, option)
-        if best is None and declared.nullable:
-            return None
-        return self.value(declared.solid[0] if best is None else best[1], place)
-
-    def _any_below(self, place: Place) -> bool:
-        """True if the file may have arrays of a place: names that start anew can be anywhere."""
-        return self._anew or self.names.any_below(full(until_mark(place.base), self.prefix))
-
-    def _state(self) -> tuple[int, int, int, int]:
-        return len(self.leaves), len(self.missing), len(self.found), self.present
-
-    def _reset(self, state: tuple[int, int, int, int]) -> None:
-        leaves, missing, found, self.present = state
-        del self.leaves[leaves:], self.missing[missing:], self.found[found:]
-
-    def layers(self, place: Place) -> int:
-        """The number of layers whose numbers are in names."""
-        return self._count(place.base, place)
-
-    def array(
-        self, dtypes: tuple[str, ...], shape: tuple[Extent, ...], place: Place
-    ) -> dict[str, Any]:
-        """The node of an array, which gets its dtype and shape later."""
-        numbered = [base for base in self.bases_of(place) if NUMBER in base]
-        count = self._count(numbered[0], place) if numbered else 0
-        node = ARRAY.node(name=array_name(place.path), dtype="", shape=[])
-        leaf = self.leaf(dtypes, shape, place, node, count)
-        absent = [name for name in leaf.names if name not in self.names]
-        self.present += len(leaf.names) - len(absent)
-        if not leaf.names:
-            absent = [full(place.base.replace(LAYER, NUMBER), self.prefix)]
-        self.missing += [(place, name) for name in absent]
-        return node
 
 
 def until_mark(text: str) -> str:

@@ -7,13 +7,13 @@ import pytest
 
 from neuralqx_struct.evolution.lazy_arrays import (
     Casting,
-    LazyArrays,
     Part,
     Source,
     Transposition,
     bounded,
     joined,
 )
+from neuralqx_struct.evolution.reading import LazyArrays
 
 
 def source(array, *, slices=True, cheap=False, log=None):
