@@ -76,6 +76,14 @@ class Transposition(Operation):
 
     order: tuple[int, ...]
 
+    @classmethod
+    def of_axes(cls, axes: Sequence[int] | None, rank: int) -> Self | None:
+        """The transposition by axes that may be negative, or without axes the reversed order; None if they are no order."""
+        if axes is None:
+            return cls((*reversed(range(rank)),))
+        order = tuple(axis + rank if axis < 0 else axis for axis in axes)
+        return cls(order) if sorted(order) == [*range(rank)] else None
+
     @property
     def inverse(self) -> Transposition:
         """The transposition that undoes it."""

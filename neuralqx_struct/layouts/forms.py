@@ -310,15 +310,12 @@ def _require_part(rule: Rule, count: int | None) -> None:
 
 
 def _transposition(rule: Rule, rank: int) -> Transposition | None:
-    axes = rule.transpose
-    if axes is None:
+    if rule.transpose is None:
         return None
-    if axes is True:
-        axes = [*range(rank)][::-1]
-    order = tuple(axis + rank if axis < 0 else axis for axis in axes)
-    if sorted(order) != [*range(rank)]:
+    made = Transposition.of_axes(None if rule.transpose is True else rule.transpose, rank)
+    if made is None:
         refuse("transpose", f"expected {rank} axes in some order, got {rule.transpose}")
-    return Transposition(order)
+    return made
 
 
 def _axis(axis: int, rank: int) -> int:

@@ -8,7 +8,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import TypeVar
@@ -132,14 +132,6 @@ CAST = StepKind(
 # transpose
 
 
-def _permutation(axes: Sequence[int] | None, rank: int) -> tuple[int, ...] | None:
-    """The order of axes without negative numbers, or None if it is no permutation."""
-    if axes is None:
-        return tuple(reversed(range(rank)))
-    order = tuple(axis + rank if axis < 0 else axis for axis in axes)
-    return order if sorted(order) == list(range(rank)) else None
-
-
 def _transpose(step: Transpose, scope: Scope) -> Document:
     def change(array: Array) -> Array:
         shown = format_type(array)
@@ -149,14 +141,14 @@ def _transpose(step: Transpose, scope: Scope) -> Document:
             if array.shape == (...,):
                 return array
             refuse("NQX304", "axes", f"expected an array of known rank, got {shown}")
-        order = _permutation(step.axes, len(array.shape))
-        if order is None:
+        made = Transposition.of_axes(step.axes, len(array.shape))
+        if made is None:
             message = f"expected the axes of {shown} in some order, got {step.axes}"
             refuse("NQX304", "axes", message)
-        if order == tuple(range(len(order))):
+        if made.order == tuple(range(len(made.order))):
             member = "axes" if step.axes else "field"
             refuse("NQX306", member, f"expected another order of axes, got that of {shown}")
-        return replace(array, shape=Transposition(order).shape(array.shape))
+        return replace(array, shape=made.shape(array.shape))
 
     return scope.with_type(step.field, lambda have: each_array(have, change, step.name))
 
@@ -164,11 +156,11 @@ def _transpose(step: Transpose, scope: Scope) -> Document:
 def _transpose_payload(step: Transpose, place: Place) -> Node:
     def change(node: Node, at: Path) -> Node:
         shape = place.shape(node, *at)
-        order = _permutation(step.axes, len(shape))
-        if order is None:
+        made = Transposition.of_axes(step.axes, len(shape))
+        if made is None:
             message = f"expected an array with {len(step.axes or ())} axes, got shape {shape}"
             raise place.error("NQX412", message, *at)
-        return place.derive(node, Transposition(order))
+        return place.derive(node, made)
 
     return place.each_array(step.field, change)
 
@@ -176,8 +168,8 @@ def _transpose_payload(step: Transpose, place: Place) -> Node:
 def _transpose_back(step: Transpose, *_: object) -> list[Step]:
     if step.axes is None:
         return [step]
-    order = _permutation(step.axes, len(step.axes)) or ()
-    return [Transpose(field=step.field, axes=[*Transposition(order).inverse.order])]
+    made = Transposition.of_axes(step.axes, len(step.axes))
+    return [Transpose(field=step.field, axes=[*made.inverse.order] if made else [])]
 
 
 def _shapes(gap: Gap) -> tuple[tuple[Extent, ...], tuple[Extent, ...]] | None:
