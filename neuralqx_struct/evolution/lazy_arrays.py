@@ -6,7 +6,7 @@ shape. Reading it computes it. A region of it reads no more of its sources than 
 Example:
     >>> import numpy as np
     >>> rows = Part.of(Source("float32", (6, 4), lambda: np.arange(24, dtype="float32").reshape(6, 4)))
-    >>> made = joined([rows.window(0, 0, 1), rows.window(0, 3, 2)], 0).transposed((1, 0)).reshaped((2, 2, 3))
+    >>> made = Joined([rows.window(0, 0, 1), rows.window(0, 3, 2)], 0).transposed((1, 0)).reshaped((2, 2, 3))
     >>> made.shape, made.read()[0].tolist()
     ((2, 2, 3), [[0.0, 12.0, 16.0], [1.0, 13.0, 17.0]])
 """
@@ -14,7 +14,7 @@ Example:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -103,7 +103,7 @@ class Transposition(Operation):
         return Transposition((*range(count), *(count + axis for axis in self.order)))
 
     def of_part(self, part: Part) -> Part:
-        return replace(part, axes=self.shape(part.axes))
+        return Part(part.source, part.region, self.shape(part.axes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,19 +244,17 @@ class Source:
 
 
 class LazyArray(ABC):
-    """An array that is read, or computed of others, when it is asked for."""
+    """An array that is read, or computed of others, when it is asked for.
+
+    Attributes:
+        dtype: The name of its dtype.
+        shape: Its shape.
+    """
 
     __slots__ = ()
 
-    @property
-    @abstractmethod
-    def dtype(self) -> str:
-        """The name of its dtype."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> Sizes:
-        """Its shape."""
+    dtype: str
+    shape: Sizes
 
     @property
     def record(self) -> dict[str, Any]:
@@ -309,34 +307,27 @@ class LazyArray(ABC):
         return self if dtype == self.dtype else self.changed(Casting(dtype, exact, path))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Part(LazyArray):
     """A part of a source.
 
-    Attributes:
+    Args:
         source: The source.
         region: The range of each of its axes.
         axes: The axes of the part, in their order; any other axis of the source has one position.
     """
 
-    source: Source
-    region: Region
-    axes: Sizes
+    __slots__ = ("axes", "dtype", "region", "shape", "source")
+
+    def __init__(self, source: Source, region: Region, axes: Sizes) -> None:
+        self.source, self.region, self.axes = source, region, axes
+        self.dtype = source.dtype
+        self.shape = sizes_of([region[axis] for axis in axes])
 
     @classmethod
     def of(cls, source: Source) -> Self:
         """All of a source."""
-        return cls(
-            source, tuple(slice(0, size) for size in source.shape), (*range(len(source.shape)),)
-        )
-
-    @property
-    def dtype(self) -> str:
-        return self.source.dtype
-
-    @property
-    def shape(self) -> Sizes:
-        return tuple(self.region[axis].stop - self.region[axis].start for axis in self.axes)
+        region = tuple(slice(0, size) for size in source.shape)
+        return cls(source, region, (*range(len(region)),))
 
     @property
     def is_whole(self) -> bool:
@@ -373,20 +364,15 @@ class Part(LazyArray):
         return part.cut(self.source.read().__getitem__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Changed(LazyArray):
     """The result of an operation on an array."""
 
-    array: LazyArray
-    operation: Operation
+    __slots__ = ("array", "dtype", "operation", "shape")
 
-    @property
-    def dtype(self) -> str:
-        return self.operation.dtype_of(self.array.dtype)
-
-    @property
-    def shape(self) -> Sizes:
-        return self.operation.shape(self.array.shape)
+    def __init__(self, array: LazyArray, operation: Operation) -> None:
+        self.array, self.operation = array, operation
+        self.dtype = operation.dtype_of(array.dtype)
+        self.shape = operation.shape(array.shape)
 
     def parts(self) -> Iterator[Part]:
         return self.array.parts()
@@ -402,22 +388,23 @@ class Changed(LazyArray):
         return self.operation.of_region(made, region)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Joined(LazyArray):
-    """Arrays joined along an axis, or stacked along a new one; one of them is in memory at a time."""
+    """Arrays joined along an axis, or stacked along a new one; one of them is in memory at a time.
 
-    arrays: tuple[LazyArray, ...]
-    axis: int
-    stacked: bool
-    sizes: Sizes
+    Args:
+        arrays: The arrays, at least one, of one dtype; they have one shape, but for the axis.
+        axis: The axis.
+        stacked: Stack them.
+    """
 
-    @property
-    def dtype(self) -> str:
-        return self.arrays[0].dtype
+    __slots__ = ("arrays", "axis", "dtype", "shape", "stacked")
 
-    @property
-    def shape(self) -> Sizes:
-        return self.sizes
+    def __init__(self, arrays: Sequence[LazyArray], axis: int, *, stacked: bool = False) -> None:
+        self.arrays, self.axis, self.stacked = arrays, axis, stacked
+        first = arrays[0]
+        length = len(arrays) if stacked else sum(array.shape[axis] for array in arrays)
+        self.dtype = first.dtype
+        self.shape = (*first.shape[:axis], length, *first.shape[axis + (not stacked) :])
 
     def parts(self) -> Iterator[Part]:
         for array in self.arrays:
@@ -427,7 +414,7 @@ class Joined(LazyArray):
         import numpy as np
 
         axis = self.axis
-        wanted = region or tuple(slice(0, size) for size in self.sizes)
+        wanted = region or tuple(slice(0, size) for size in self.shape)
         result = np.empty(sizes_of(wanted), dtype_named(self.dtype))
         start, end = 0, 0
         for array in self.arrays:
@@ -445,20 +432,6 @@ class Joined(LazyArray):
         return result
 
 
-def joined(arrays: Sequence[LazyArray], axis: int, *, stacked: bool = False) -> LazyArray:
-    """Several arrays of one dtype as one: along an axis, or stacked along a new one.
-
-    Args:
-        arrays: The arrays, at least one; they have one shape, but for the axis.
-        axis: The axis.
-        stacked: Stack them.
-    """
-    first = arrays[0]
-    length = len(arrays) if stacked else sum(array.shape[axis] for array in arrays)
-    shape = (*first.shape[:axis], length, *first.shape[axis + (not stacked) :])
-    return Joined(tuple(arrays), axis, stacked, shape)
-
-
 def compact(array: NumpyArray) -> NumpyArray:
     """The array in C order, itself if it is so already."""
     import numpy as np
@@ -470,7 +443,7 @@ def compact(array: NumpyArray) -> NumpyArray:
 # Regions.
 
 
-def sizes_of(region: Region) -> Sizes:
+def sizes_of(region: Iterable[slice]) -> Sizes:
     """The shape of a region."""
     return tuple(each.stop - each.start for each in region)
 

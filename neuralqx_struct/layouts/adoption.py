@@ -41,7 +41,7 @@ from neuralqx_struct.layouts.frames import Frame, framed, item_of, lead_axes, le
 from neuralqx_struct.layouts.names import ABSOLUTE, END, Ignored, Names, full
 from neuralqx_struct.layouts.places import NOTHING, Leaf, Place, Values, of_items
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
-from neuralqx_struct.layouts.walk import DEEPEST, LAYER, Walk, until_mark
+from neuralqx_struct.layouts.walk import LAYER, Walk, until_mark
 from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.paths import array_name
 from neuralqx_struct.printing import brief_scalar
@@ -93,14 +93,9 @@ class FileWalk(Walk):
         self.misplaced: set[str] = set()
         self.notes: list[Diagnostic] = []
         self.present = 0
+        self.most_visits = _MOST + _MOST_PER_NAME * len(names)
         rules = (rule for each in layout.structs.values() for rule in each.values())
         self._anew = any(name[:1] == ABSOLUTE for rule in rules for name in rule.names(""))
-
-    def require_end(self, place: Place) -> None:
-        """Raises NQX702 for structs inside of structs without an end, and for too many of them."""
-        if self.visits > _MOST + _MOST_PER_NAME * len(self.names):
-            place = replace(place, keys=("",) * (DEEPEST + 1))
-        super().require_end(place)
 
     def plain(self, declared: Type, place: Place) -> Node:
         """The node of a value without arrays."""

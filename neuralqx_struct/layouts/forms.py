@@ -19,7 +19,7 @@ from math import prod
 from typing import NoReturn
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Sizes, Transposition, joined
+from neuralqx_struct.evolution.lazy_arrays import Joined, LazyArray, Sizes, Transposition
 from neuralqx_struct.evolution.sizes import extent, same_size, total
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.layouts import Rule
@@ -148,10 +148,10 @@ class Form:
         axis = len(lead) + self.rule.axis % (len(parts[0].shape) - len(lead) + stacked)
         blocks = self._blocks(size)
         if stacked or blocks == 1:
-            return joined(parts, axis, stacked=stacked)
+            return Joined(parts, axis, stacked=stacked)
         if not blocks or any(part.shape[axis] % blocks for part in parts):
             return None
-        made = joined([_in_blocks(part, axis, blocks) for part in parts], axis + 1)
+        made = Joined([_in_blocks(part, axis, blocks) for part in parts], axis + 1)
         return _out_of_blocks(made, axis)
 
     def _part(

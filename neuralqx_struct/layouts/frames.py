@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar
 
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Sizes, joined
+from neuralqx_struct.evolution.lazy_arrays import Joined, LazyArray, Sizes
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ def with_items(items: Sequence[tuple[Sequence[Frame], LazyArray]], lead: int = 0
         return made.moved(lead, lead + axis % (len(made.shape) - lead))
     groups = groupby(items, lambda item: item[0][0].index)
     made_of = [with_items([(rest, a) for (_, *rest), a in group], lead) for _, group in groups]
-    return joined(made_of, lead + axis % (len(made_of[0].shape) - lead + 1), stacked=True)
+    return Joined(made_of, lead + axis % (len(made_of[0].shape) - lead + 1), stacked=True)
 
 
 def layers_of(array: LazyArray, frames: Iterable[Frame]) -> Iterator[LazyArray]:
@@ -126,12 +126,13 @@ def layers_of(array: LazyArray, frames: Iterable[Frame]) -> Iterator[LazyArray]:
 
 def with_layers(layers: Sequence[LazyArray], frames: Iterable[Frame]) -> LazyArray:
     """One array of the layers of stacked structs, the last frame fastest."""
-    arrays, lead = [*layers], lead_axes(frames)
+    arrays: list[LazyArray] = [*layers]
+    lead = lead_axes(frames)
     for frame in reversed(stacked(frames)):
         if frame.axis is not None:
             lead -= 1
             continue
         count = frame.count or 0
         starts = range(0, len(arrays), count)
-        arrays = [joined(arrays[start : start + count], lead, stacked=True) for start in starts]
+        arrays = [Joined(arrays[start : start + count], lead, stacked=True) for start in starts]
     return arrays[0]

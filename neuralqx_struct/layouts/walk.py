@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from math import inf
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
@@ -39,7 +40,7 @@ from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import Extent, Node, Type
 
 #: Structs inside structs.
-DEEPEST: Final = 64
+_DEEPEST: Final = 64
 _NO_RULE: Final = Rule()
 #: Marks the place of a number that all layers of a stacked struct share; no text of a layout has it.
 LAYER: Final = "\0"
@@ -58,7 +59,11 @@ class Walk(ABC):
         leaves: The arrays.
         found: The problems.
         dims: The sizes that all structs see.
+        visits: The structs that were visited.
+        most_visits: The structs that may be visited.
     """
+
+    most_visits: float = inf
 
     def __init__(
         self, document: Document, layout: Layout, prefix: str = "", values: Values | None = None
@@ -146,16 +151,16 @@ class Walk(ABC):
             if declaration.kind == "static" and type(held) is int:
                 self._settings[name] = held
 
-    def require_end(self, place: Place) -> None:
+    def _require_end(self, place: Place) -> None:
         """Raises NQX702 for structs inside of structs without an end."""
-        if len(place.keys) > DEEPEST:
+        if len(place.keys) > _DEEPEST or self.visits > self.most_visits:
             message = "expected structs inside of structs that end, got too many"
             hint = "give optional fields names in the layout, so that the file shows where they end"
             raise SchemaError(message, code="NQX702", path=place.text[:200], hint=hint)
 
     def _struct(self, owner: Document, name: str, place: Place, scope: Solver) -> Node:
         self.visits += 1
-        self.require_end(place)
+        self._require_end(place)
         rules = self.layout.rules(self.label(owner, name))
         self._know_sizes(owner, name, rules, scope)
         made: dict[str, Node] = {}

@@ -7,11 +7,11 @@ import pytest
 
 from neuralqx_struct.evolution.lazy_arrays import (
     Casting,
+    Joined,
     Part,
     Source,
     Transposition,
     bounded,
-    joined,
 )
 from neuralqx_struct.evolution.reading import LazyArrays
 
@@ -44,7 +44,7 @@ def changed(draw, lazy, array):
         return lazy.reshaped(shape), array.reshape(shape)
     if how == "stacked":
         axis = draw.randint(0, rank)
-        return joined([lazy, lazy], axis, stacked=True), np.stack([array, array], axis)
+        return Joined([lazy, lazy], axis, stacked=True), np.stack([array, array], axis)
     if rank == 0:
         return lazy, array
     axis = draw.randrange(rank)
@@ -62,7 +62,7 @@ def changed(draw, lazy, array):
     if how == "moved":
         to = draw.randrange(rank)
         return lazy.moved(axis, to), np.moveaxis(array, axis, to)
-    return joined([lazy, lazy], axis), np.concatenate([array, array], axis)
+    return Joined([lazy, lazy], axis), np.concatenate([array, array], axis)
 
 
 @pytest.mark.parametrize("slices", [False, True])

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.evolution.lazy_arrays import Computation, Window, joined
+from neuralqx_struct.evolution.lazy_arrays import Computation, Joined, LazyArray, Window
 from neuralqx_struct.evolution.payload_tree import Place, computed
 from neuralqx_struct.evolution.sizes import constant, extent, may_be_negative, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
@@ -300,7 +300,7 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     arrays = [*map(place.load, nodes.values())]
     if step.how == "complex":
         real, imaginary = arrays
-        array = computed(
+        array: LazyArray = computed(
             made.dtype,
             real.shape,
             lambda: join_complex(real.read(), imaginary.read(), made.dtype),
@@ -309,7 +309,7 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     else:
         stacked = step.how == "stack"
         axis = len(place.lead) + _axis(step.axis, len(shapes[first]), new=stacked)
-        array = joined(arrays, axis, stacked=stacked)
+        array = Joined(arrays, axis, stacked=stacked)
         made_of = (step.name, step.how, axis)
     node = place.workspace.store(array, (*made_of, *map(place.identity, nodes.values())))
     return place.swapped(leaving, {step.into: node | marks_of(nodes[first], ("leaf",))})

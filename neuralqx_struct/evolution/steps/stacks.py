@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.evolution.lazy_arrays import Window, joined
+from neuralqx_struct.evolution.lazy_arrays import Joined, Window
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import constant, extent, same_size
 from neuralqx_struct.evolution.steps.arrays import plain_size
@@ -267,7 +267,7 @@ def _one_array(nodes: Sequence[Node], place: Place, at: Path) -> Node:
     identities = [place.identity(node) for node in nodes]
     if FULL.matches(first) and len(set(identities)) == 1:
         return {**FULL.node(dtype=first["dtype"], shape=shape, value=first["value"]), **marks}
-    array = joined([place.load(node) for node in nodes], lead, stacked=True)
+    array = Joined([place.load(node) for node in nodes], lead, stacked=True)
     return {**place.workspace.store(array, (Stack.name, lead, *identities)), **marks}
 
 
