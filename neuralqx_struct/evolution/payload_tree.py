@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
-from neuralqx_struct.evolution.values import each_layer, map_leaves, marks_of, shown_node
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Operation, Part, Source
+from neuralqx_struct.evolution.values import map_leaves, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
     ARRAY,
@@ -113,7 +113,7 @@ class Workspace:
 
     def __post_init__(self) -> None:
         self.tree: Node = copied(self.original)
-        self.made: dict[str, Thunk] = {}
+        self.made: dict[str, LazyArray] = {}
         self._shared: dict[tuple[Any, ...], str] = {}
         self._final: dict[str, str] = {}
         self._taken: set[str] = set()
@@ -153,22 +153,18 @@ class Workspace:
         """Lets the sizes, and the dtypes of choices, be found again."""
         self._sizes = {}
 
-    def store(
-        self, dtype: str, shape: Iterable[int], thunk: Thunk, made_of: tuple[Any, ...]
-    ) -> Node:
+    def store(self, array: LazyArray, made_of: tuple[Any, ...]) -> Node:
         """A node for a new array.
 
         Args:
-            dtype: Its dtype.
-            shape: Its shape.
-            thunk: Computes it.
+            array: The array.
             made_of: Its sources and the operation. Equal ones are one array, so shared arrays stay shared.
         """
-        sizes = [*shape]
+        key = (*made_of, array.dtype, *array.shape)
         # No stored name has such a character; `final_name` gives it another one.
-        name = self._shared.setdefault((*made_of, dtype, *sizes), f"\n{len(self._shared)}")
-        self.made.setdefault(name, thunk)
-        return ARRAY.node(name=name, dtype=dtype, shape=sizes)
+        name = self._shared.setdefault(key, f"\n{len(self._shared)}")
+        self.made.setdefault(name, array)
+        return ARRAY.node(name=name, dtype=array.dtype, shape=[*array.shape])
 
     def final_name(self, name: str, path: Path, kept: Container[str]) -> str:
         """The name of a new array in the result, which is that of its first place in the tree."""
@@ -179,11 +175,7 @@ class Workspace:
 
     def results(self) -> dict[str, Thunk]:
         """The new arrays that are still used, by their final names."""
-        return {final: self.made[name] for name, final in self._final.items()}
-
-    def array(self, name: str) -> np.ndarray:
-        """An array of this hop or of the payload."""
-        return self.made[name]() if name in self.made else self.stored[name]
+        return {final: self.made[name].read for name, final in self._final.items()}
 
 
 @dataclass(frozen=True)
@@ -334,8 +326,8 @@ class Place:
         """
 
         def store(dtype: str, array: np.ndarray) -> Node:
-            made_of = ("value", id(array))
-            return self.workspace.store(dtype, array.shape, lambda: array, made_of)
+            made = computed(dtype, array.shape, lambda: array)
+            return self.workspace.store(made, ("value", id(array)))
 
         after, used = self.after, self.workspace.target.used
         document = after.linked({**used, **after.used}, after.unusable)
@@ -357,19 +349,16 @@ class Place:
             raise self.error("NQX411", f"expected an array, got {shown_node(node)}", *parts)
         return list(node.get("shape", ()))[len(self.lead) :]
 
-    def load(self, node: Node) -> Thunk:
-        """A function that reads the elements of an array node."""
-        if elements_of(node) == "stored":
-            name = node["name"]
-            return lambda: self.workspace.array(name)
-
-        def constant() -> np.ndarray:
-            import numpy as np
-
-            dtype = dtype_named(node["dtype"])
-            return np.full(node.get("shape", ()), number_value(node["value"]), dtype)
-
-        return constant
+    def load(self, node: Node) -> LazyArray:
+        """The elements of an array node."""
+        dtype, shape = node["dtype"], node.get("shape", ())
+        if elements_of(node) != "stored":
+            return computed(dtype, shape, lambda: constant(dtype, shape, node["value"]))
+        name = node["name"]
+        made = self.workspace.made.get(name)
+        if made is not None:
+            return made
+        return computed(dtype, shape, lambda: self.workspace.stored[name])
 
     def identity(self, node: Node) -> tuple[Any, ...]:
         """A key that two array nodes share if their elements are known to be the same."""
@@ -377,40 +366,38 @@ class Place:
             return ("array", node["name"])
         return ("full", node["dtype"], tuple(node.get("shape", ())), repr(node["value"]))
 
-    def derive(
-        self,
-        node: Node,
-        how: tuple[Any, ...],
-        compute: Callable[[np.ndarray], np.ndarray],
-        *,
-        shape: Iterable[int],
-        dtype: str | None = None,
-    ) -> Node:
+    def derive(self, node: Node, operation: Operation) -> Node:
         """A new array made of one; its elements are computed when they are read.
 
         Args:
             node: The array, or a constant one, which stays constant.
-            how: The name of the operation and its arguments.
-            compute: Computes it; of stacked instances the array of each of them.
-            shape: Its shape, without the leading axes of stacked instances.
-            dtype: Its dtype if it is another; ``compute`` must then work element by element.
+            operation: The operation; of stacked instances that on the array of each of them.
         """
-        lead = self.lead
-        if lead and dtype is None:
-            compute = partial(each_layer, compute, lead, tuple(shape))
-        shape = (*lead, *shape)
-        marks = marks_of(node, ("leaf", "weak_type") if dtype is None else ("leaf",))
-        dtype_now, sizes = dtype or node["dtype"], list(shape)
+        operation = operation.behind(self.lead)
+        shape = operation.shape(tuple(node.get("shape", ())))
+        dtype = operation.dtype_of(node["dtype"])
+        marks = marks_of(node, ("leaf", "weak_type") if dtype == node["dtype"] else ("leaf",))
         if elements_of(node) == "stored":
-            load, made_of = self.load(node), (how, self.identity(node))
-            made = self.workspace.store(dtype_now, sizes, lambda: compute(load()), made_of)
-            return {**made, **marks}
+            array = self.load(node).changed(operation)
+            return {**self.workspace.store(array, (operation, self.identity(node))), **marks}
         value = node["value"]
-        if dtype is not None:
-            value = _single(compute(self.load({**node, "shape": [1]})()))
-        if not FULL.matches(node) and not sizes:  # a scalar of numpy
-            return {**node, "dtype": dtype_now, "value": value}
-        return {**FULL.node(dtype=dtype_now, shape=sizes, value=value), **marks}
+        if dtype != node["dtype"]:
+            value = _single(operation.of(constant(node["dtype"], (1,), value)))
+        if not FULL.matches(node) and not shape:  # a scalar of numpy
+            return {**node, "dtype": dtype, "value": value}
+        return {**FULL.node(dtype=dtype, shape=[*shape], value=value), **marks}
+
+
+def computed(dtype: str, shape: Iterable[int], read: Thunk) -> LazyArray:
+    """An array that a function returns."""
+    return Part.of(Source(dtype, tuple(shape), read))
+
+
+def constant(dtype: str, shape: Iterable[int], value: Node) -> np.ndarray:
+    """An array of one number."""
+    import numpy as np
+
+    return np.full(tuple(shape), number_value(value), dtype_named(dtype))
 
 
 def _single(array: np.ndarray) -> Node:

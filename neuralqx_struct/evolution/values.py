@@ -9,10 +9,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError
 from neuralqx_struct.manifest.kinds import ENUM, NUMPY_SCALAR, show
 from neuralqx_struct.paths import FieldName, Path, format_path
@@ -156,46 +155,3 @@ def part_complex(array: np.ndarray, imaginary: bool) -> np.ndarray:
 
     # ascontiguousarray would make a 0-d array 1-d.
     return np.array(array.imag if imaginary else array.real, order="C")
-
-
-def joined(
-    loads: Iterable[Callable[[], np.ndarray]],
-    dtype: str,
-    shape: Sequence[int],
-    axis: int,
-    *,
-    stacked: bool = False,
-) -> np.ndarray:
-    """Returns arrays joined along an axis, or stacked along a new one; one of them is in memory at a time."""
-    import numpy as np
-
-    result, start = np.empty(shape, dtype_named(dtype)), 0
-    for load in loads:
-        part = load()
-        length = 1 if stacked else part.shape[axis]
-        chosen = start if stacked else slice(start, start + length)
-        result[(*(slice(None),) * axis, chosen)] = part
-        start += length
-    return result
-
-
-def compact(array: np.ndarray) -> np.ndarray:
-    """The array in C order, itself if it is so already."""
-    import numpy as np
-
-    return np.array(array, order="C", copy=None) if array.ndim else array
-
-
-def each_layer(
-    compute: Callable[[np.ndarray], np.ndarray],
-    lead: tuple[int, ...],
-    shape: tuple[int, ...],
-    array: np.ndarray,
-) -> np.ndarray:
-    """Computes the array of each of stacked instances."""
-    import numpy as np
-
-    result = np.empty((*lead, *shape), array.dtype)
-    for index in np.ndindex(*lead):
-        result[index] = compute(array[index])
-    return result

@@ -96,8 +96,9 @@ def described(array: Any) -> ForeignArray:
     """An array in memory, or any object that numpy makes one of, as an array of a file; in native byte order."""
     import numpy as np
 
-    given = array if hasattr(array, "dtype") and hasattr(array, "shape") else np.asarray(array)
-    dtype = np.dtype(given.dtype).newbyteorder("=")
+    known = isinstance(getattr(array, "dtype", None), np.dtype) and hasattr(array, "shape")
+    given = array if known else np.asarray(array)
+    dtype = given.dtype.newbyteorder("=")
     return ForeignArray(
         dtype_name(dtype),
         tuple(given.shape),

@@ -19,41 +19,216 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import (
     Diagnostic,
+    SchemaError,
     closest,
     did_you_mean,
     has_errors,
 )
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Source
 from neuralqx_struct.evolution.payload_tree import free_name
+from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.layouts import Layout
-from neuralqx_struct.layouts.arrays import AdoptedArrays
-from neuralqx_struct.layouts.names import Ignored, Names
-from neuralqx_struct.layouts.places import Leaf, Values, framed, unframed
-from neuralqx_struct.layouts.plans import RULE, Numbers, Plan, claim_problems, claims_of
-from neuralqx_struct.layouts.walk import Walk
+from neuralqx_struct.layouts import KEY, NUMBER, Layout
+from neuralqx_struct.layouts.frames import Frame, framed, item_of, lead_axes, length_of, with_layers
+from neuralqx_struct.layouts.names import ABSOLUTE, END, Ignored, Names, full
+from neuralqx_struct.layouts.places import NOTHING, Leaf, Place, Values, of_items
+from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
+from neuralqx_struct.layouts.walk import LAYER, Walk, until_mark
+from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.paths import array_name
+from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.text import MAX_PROBLEMS
-from neuralqx_struct.types import Extent
+from neuralqx_struct.types import Extent, Node, Type
+from neuralqx_struct.types.builders import NodeBuilder
+from neuralqx_struct.types.text import read_value
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
-
+#: Structs that one walk may visit, also for each array of the file.
+_MOST, _MOST_PER_NAME = 20_000, 20
 #: Names that get a hint, and names that each of them is compared with.
 _MOST_HINTS, _MOST_COMPARED = 50, 10_000
+
+
+class FileWalk(Walk):
+    """A walk along the names in a file.
+
+    Args:
+        document: The version of the schema.
+        layout: The layout.
+        prefix: The text in front of all names.
+        names: The names in the file.
+        values: The values that no array shows.
+        files: The arrays of the file.
+
+    Attributes:
+        missing: The arrays that the file lacks.
+        misplaced: The arrays that it has in place of plain values.
+        notes: The defaults that were taken.
+        present: The number of arrays that were found.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        layout: Layout,
+        prefix: str,
+        names: Names,
+        *,
+        values: Values | None = None,
+        files: Mapping[str, ForeignArray] | None = None,
+    ) -> None:
+        super().__init__(document, layout, prefix, values)
+        self.names, self.files = names, files or {}
+        self.missing: list[tuple[Place, str]] = []
+        self.misplaced: set[str] = set()
+        self.notes: list[Diagnostic] = []
+        self.present = 0
+        self.most_visits = _MOST + _MOST_PER_NAME * len(names)
+        rules = (rule for each in layout.structs.values() for rule in each.values())
+        self._anew = any(name[:1] == ABSOLUTE for rule in rules for name in rule.names(""))
+
+    def plain(self, declared: Type, place: Place) -> Node:
+        """The node of a value without arrays."""
+        key, declaration = ".".join(place.keys), place.declaration
+        value = self.values.of(key)
+        if value is NOTHING:
+            value = self.values.named(full(place.base, self.prefix))
+        if value is NOTHING and declaration is not None and declaration.has_default:
+            value = declaration.default
+            message = f"took its default {brief_scalar(value)}"
+            self.notes.append(Diagnostic("NQX425", "info", message, path=place.text))
+        if value is NOTHING and declared.nullable:
+            return None
+        if value is NOTHING:
+            self._without_value(declared, place, key)
+            return None
+        try:
+            return read_value(value, declared, NodeBuilder(place.owner))
+        except SchemaError as error:
+            first = error.diagnostics[0]
+            self.report(first.code, place, first.message, first.hint)
+            return None
+
+    def _without_value(self, declared: Type, place: Place, key: str) -> None:
+        """Reports a field that nothing gives a value; the file may have an array in its place."""
+        got = "none: no array shows it"
+        hint = f"pass values={{{key!r}: ...}}, or write it under `values:` in the layout"
+        name = full(place.base, self.prefix)
+        array = self.files.get(name)
+        if array is not None:
+            self.misplaced.add(name)
+            shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+            got = f"the array {name!r} of type {shape}"
+            hint = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and {hint}"
+        message = f"expected a value of type {declared.format()}, got {got}"
+        self.report("NQX707", place, message, hint)
+
+    def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:
+        """None for each item of a list: as many as the names have numbers, or one array is long."""
+        if place.rule.unstack is None:
+            return [None] * self._count(base, place)
+        return [None] * self._length(place.rule.unstack, declared, place)
+
+    def _count(self, base: str, place: Place) -> int:
+        """The number of items whose numbers are in names."""
+        before, _, behind = base.partition(NUMBER)
+        start = full(before.replace(LAYER, "0"), self.prefix)
+        fixed = until_mark(behind)
+        numbers = self.names.numbers(start, fixed)
+        missing = {*range(len(numbers))} - numbers
+        if missing:
+            shown = f"{start}{min(missing)}{fixed}"
+            message = f"expected numbers from 0 on without a gap, got no {shown!r}"
+            hint = "the file lacks arrays, or numbers them otherwise"
+            self.report("NQX705", place, message, hint)
+        return len(numbers)
+
+    def _length(self, axis: int, declared: Type, place: Place) -> int:
+        """The number of items whose arrays are one array each in the file, from the first of these."""
+        frame = Frame(axis, 0, None)
+        state = self._state()
+        first = replace(place, rule=of_items(place.rule), path=(*place.path, 0))
+        for part in declared.parts_for(1) or ():
+            self.value(part, replace(first, frames=(*place.frames, frame)))
+        leaves = self.leaves[state[0] :]
+        self._reset(state)
+        names = (name for leaf in leaves for name in leaf.names if name in self.names)
+        name = next(names, None)
+        if name is None:
+            return 0
+        shape = self.files[name].shape
+        length = length_of(frame, shape, place.frames)
+        if length is None:
+            message = f"expected an array {name!r} with the axis {axis} of the items, got shape {[*shape]}"
+            self.report("NQX412", place, message)
+        return length or 0
+
+    def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:  # noqa: ARG002
+        """None for each key in the names."""
+        before, _, behind = base.partition(KEY)
+        start = full(before.replace(LAYER, "0"), self.prefix)
+        fixed = END if whole else until_mark(behind)
+        return dict.fromkeys(self.names.keys(start, fixed, self.layout.separator))
+
+    def options(self, declared: Type, place: Place) -> Node:
+        """The node of the first option whose arrays are all in the file; null if none has one."""
+        given = self.values.of(".".join(place.keys))
+        if declared.nullable and (given is None or not self._any_below(place)):
+            return None
+        best: tuple[int, Type] | None = None
+        for option in declared.solid:
+            state = self._state()
+            node = self.value(option, place)
+            present = self.present - state[3]
+            lost = len(self.missing) - state[1] + len(self.found) - state[2]
+            if not lost and (present or not declared.nullable):
+                return node
+            self._reset(state)
+            if present and (best is None or lost < best[0]):
+                best = (lost, option)
+        if best is None and declared.nullable:
+            return None
+        return self.value(declared.solid[0] if best is None else best[1], place)
+
+    def _any_below(self, place: Place) -> bool:
+        """True if the file may have arrays of a place: names that start anew can be anywhere."""
+        return self._anew or self.names.any_below(full(until_mark(place.base), self.prefix))
+
+    def _state(self) -> tuple[int, int, int, int]:
+        return len(self.leaves), len(self.missing), len(self.found), self.present
+
+    def _reset(self, state: tuple[int, int, int, int]) -> None:
+        leaves, missing, found, self.present = state
+        del self.leaves[leaves:], self.missing[missing:], self.found[found:]
+
+    def layers(self, place: Place) -> int:
+        """The number of layers whose numbers are in names."""
+        return self._count(place.base, place)
+
+    def array(
+        self, dtypes: tuple[str, ...], shape: tuple[Extent, ...], place: Place
+    ) -> dict[str, Any]:
+        """The node of an array, which gets its dtype and shape later."""
+        numbered = [base for base in self.bases_of(place) if NUMBER in base]
+        count = self._count(numbered[0], place) if numbered else 0
+        node = ARRAY.node(name=array_name(place.path), dtype="", shape=[])
+        leaf = self.leaf(dtypes, shape, place, node, count)
+        absent = [name for name in leaf.names if name not in self.names]
+        self.present += len(leaf.names) - len(absent)
+        if not leaf.names:
+            absent = [full(place.base.replace(LAYER, NUMBER), self.prefix)]
+        self.missing += [(place, name) for name in absent]
+        return node
 
 
 class AdoptionPlan(Plan):
@@ -70,6 +245,8 @@ class AdoptionPlan(Plan):
         arrays: The arrays of the payload, which are made when they are asked for.
         unused: The names of the arrays that the layout ignores.
     """
+
+    walk: FileWalk
 
     def __init__(
         self,
@@ -94,22 +271,18 @@ class AdoptionPlan(Plan):
             self._compare(leaf)
         if not has_errors(self.found):
             self.found += claim_problems(claims)
-        self.settle(whole, self._numbered)
+        self._sources: dict[str, LazyArray] = {}
+        self.settle(whole, self._made)
         if not has_errors(self.found):
             self.found += self._finished(leaves)
         self.refuse_errors()
 
-    def _walked(self, names: Names) -> tuple[Walk, Any]:
+    def _walked(self, names: Names) -> tuple[FileWalk, Any]:
         """The walk with the prefix under which most arrays are found, the first one of these."""
-        best: tuple[Walk, Any] | None = None
+        best: tuple[FileWalk, Any] | None = None
         for prefix in self.layout.prefix:
-            walk = Walk(
-                self.document,
-                self.layout,
-                prefix,
-                names,
-                self.values,
-                self.files,
+            walk = FileWalk(
+                self.document, self.layout, prefix, names, values=self.values, files=self.files
             )
             node = walk.run()
             if best is None or walk.present > best[0].present:
@@ -144,7 +317,8 @@ class AdoptionPlan(Plan):
     def _compare(self, leaf: Leaf) -> None:
         """Compares dtypes and shapes in the file with those of a form."""
         form, place = leaf.form, leaf.place
-        shapes = [framed(shape, leaf, self._counts(leaf)) for shape in form.files]
+        counts = self._counts(leaf)
+        shapes = [framed(shape, place.frames, counts) for shape in form.files]
         dtypes = {self.files[name].dtype: name for name in leaf.names}
         self._check_dtype(leaf, dtypes)
         for index, name in enumerate(leaf.names):
@@ -186,57 +360,69 @@ class AdoptionPlan(Plan):
             self.report("NQX411", leaf.place.text, message, RULE)
         leaf.dtype = leaf.dtypes[0] if rule.cast is not None else next(iter(dtypes), "")
 
-    def _numbered(self, leaf: Leaf) -> Numbers | None:
-        """The numbers of an array, from the shapes in the file; None if it needs an unknown size."""
-        form, size = leaf.form, self.size(leaf)
-        shapes = [unframed(self.files[n].shape, leaf.place.frames) for n in leaf.names]
-        count = len(form.files)
-        files = [each[0] for each in shapes[:count] if each is not None]
-        if any(each is None or each[0] != files[i % count] for i, each in enumerate(shapes)):
-            self.report(
-                "NQX412", leaf.place.text, "expected layers of one shape, got several", RULE
-            )
+    def _made(self, leaf: Leaf) -> Sequence[LazyArray] | None:
+        """An array of the schema, from those in the file; None if it needs an unknown size."""
+        count, frames = len(leaf.form.files), leaf.place.frames
+        files = [item_of(self._file(name), frames) for name in leaf.names]
+        shapes = [None if file is None else file.shape for file in files]
+        if any(shape is None or shape != shapes[at % count] for at, shape in enumerate(shapes)):
+            message = "expected layers of one shape, got several"
+            self.report("NQX412", leaf.place.text, message, RULE)
             return None
-        counts = [n for each in shapes[:1] if each is not None for n in each[1]]
         if not files:  # no layer at all
             return None
-        windows = form.windows(files, size)
-        if windows is None:
-            return None
-        rule = leaf.place.rule
-        if form.merged and rule.merge == "concat" and rule.sizes is None and len({*files}) > 1:
-            shown = " and ".join(str([*shape]) for shape in dict.fromkeys(files))
+        items = [file for file in files if file is not None]
+        layers = []
+        for first in range(0, len(items), count):
+            made = self._layer(leaf, items[first : first + count], is_first=first == 0)
+            if made is None:
+                return None
+            layers.append(made)
+        array = with_layers(layers, frames)
+        leaf.shape = array.shape
+        return [array]
+
+    def _layer(self, leaf: Leaf, files: Sequence[LazyArray], *, is_first: bool) -> LazyArray | None:
+        """The array of one layer; the first shows the sizes."""
+        form, rule, size = leaf.form, leaf.place.rule, self.size(leaf)
+        lead = files[0].shape[: lead_axes(leaf.place.frames)]
+        shapes = dict.fromkeys(file.shape for file in files)
+        if form.merged and rule.merge == "concat" and rule.sizes is None and len(shapes) > 1:
+            shown = " and ".join(str([*shape]) for shape in shapes)
             message = f"expected arrays of one shape to merge, got {shown}"
             hint = "write their `sizes` in the rule, so that they can be split again"
             self.report("NQX702", leaf.place.text, message, hint)
             return None
-        whole = form.whole_of(files, windows)
-        inner = form.inner_of(whole, size)
-        if inner is None:
+        whole = form.whole_of(files, lead, size)
+        inner = None if whole is None else form.inner_of(whole, lead, size)
+        if whole is None or inner is None:
             return None
-        if form.merged or rule.part is not None or rule.reshape is not None:
-            found = leaf.place.scope.unify(form.whole, whole, leaf.place.text, leaf.dtype)
-            found += leaf.place.scope.unify(form.inner, inner, leaf.place.text, leaf.dtype)
-            self.found += [replace(each, hint=RULE) for each in found]
-        leaf.shape = (*self._lead(leaf, counts), *form.ordered(inner))
-        return Numbers(files, windows, whole, inner)
+        if is_first and not form.same:
+            for declared, array in ((form.whole, whole), (form.inner, inner)):
+                sizes = array.shape[len(lead) :]
+                found = leaf.place.scope.unify(declared, sizes, leaf.place.text, leaf.dtype)
+                self.found += [replace(each, hint=RULE) for each in found]
+        made = form.declared_of(inner, lead)
+        if rule.cast is None:
+            return made
+        return made.cast(leaf.dtype, exact=rule.exact, path=leaf.place.text)
 
-    @staticmethod
-    def _lead(leaf: Leaf, counts: Sequence[int]) -> Iterator[int]:
-        """Yields the sizes of the leading axes."""
-        in_file = iter(counts)
-        for frame in leaf.place.frames:
-            size = (frame.count or 0) if frame.axis is None else next(in_file)
-            if frame.index is None:
-                yield size
+    def _file(self, name: str) -> LazyArray:
+        """All of an array of the file; fields that are parts of one share its source."""
+        if name not in self._sources:
+            file = self.files[name]
+            self._sources[name] = Part.of(
+                Source(file.dtype, file.shape, file.read, file.slices, file.cheap)
+            )
+        return self._sources[name]
 
     def _finished(self, leaves: Sequence[Leaf]) -> list[Diagnostic]:
         """Gives the nodes their names and shapes, and checks the result against the schema."""
         order = {name: place for place, name in enumerate(self.files)}
-        taken: dict[str, Leaf] = {}
+        made: dict[str, LazyArray] = {}
         for leaf in sorted(leaves, key=lambda each: min(map(order.__getitem__, each.names))):
-            name = free_name(array_name(leaf.place.path), taken)
-            taken[name] = leaf
+            name = free_name(leaf.node["name"], made)
+            (made[name],) = leaf.arrays
             leaf.node.update(name=name, dtype=leaf.dtype, shape=[*leaf.shape])
-        self.arrays = AdoptedArrays(taken, self.files, self.numbers, claims_of(leaves))
+        self.arrays = LazyArrays(made)
         return conform(self.document, self.document.root, self.node, see_node)

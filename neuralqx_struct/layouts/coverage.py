@@ -13,23 +13,22 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.evolution.sizes import extent
-from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule
-from neuralqx_struct.layouts.forms import Form, Shape
-from neuralqx_struct.layouts.names import joined
-from neuralqx_struct.layouts.places import holds_arrays, of_items
+from neuralqx_struct.layouts import NUMBER, Layout, Rule
+from neuralqx_struct.layouts.forms import Form
+from neuralqx_struct.layouts.places import Place
+from neuralqx_struct.layouts.walk import LAYER, Walk
+from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.text import KeyPath, path_text
-from neuralqx_struct.types import Type
+from neuralqx_struct.schema.text import path_text
+from neuralqx_struct.types import Extent, Node, Type
 
-#: The axis in the file of a list or a stacked struct, with the place of its rule in the layout.
-Axes = tuple[tuple[int, KeyPath], ...]
-#: Fields that are looked at, and structs inside structs.
-_MOST, _DEEPEST = 20_000, 16
+#: Structs that are looked at, and structs inside structs.
+_MOST, _DEEPEST = 5_000, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +36,16 @@ class Claim:
     """One field that takes an array of the file.
 
     Attributes:
-        owner: The document of its struct.
         struct: Its struct, as layouts name it.
         field: Its name.
         rule: Its rule.
-        base: The name in the file.
         choices: The options of unions around it, by the path of the union.
-        path: The names of the fields on the way.
-        axes: The axes of the lists and stacked structs around it that have one array for all items.
     """
 
-    owner: Document
     struct: str
     field: str
     rule: Rule
-    base: str
     choices: tuple[tuple[str, int], ...]
-    path: tuple[str, ...]
-    axes: Axes = ()
 
     def excludes(self, other: Claim) -> bool:
         """True if no payload has both fields."""
@@ -73,9 +64,9 @@ def claim_findings(layout: Layout, document: Document) -> Iterator[Diagnostic]:
 
     And NQX702 for axes that an array does not have.
     """
-    walk = _Walk(layout, document)
-    walk.struct(document, document.root, Claim(document, "", "", Rule(), "", (), ()))
-    yield from walk.found.values()
+    walk = SchemaWalk(document, layout)
+    walk.run()
+    yield from walk.misfits.values()
     if walk.visits >= _MOST:
         return  # a field can be anywhere: the arrays of a real file decide
     reported = set[tuple[str, str]]()
@@ -110,84 +101,70 @@ def _path(claim: Claim) -> str:
     return path_text(("structs", claim.struct, claim.field))
 
 
-class _Walk:
-    """A walk over all fields with their names in the file."""
+class SchemaWalk(Walk):
+    """A walk over all fields, without a file: one item of each list, and every option of each union."""
 
-    def __init__(self, layout: Layout, document: Document) -> None:
-        self.layout, self.document = layout, document
+    def __init__(self, document: Document, layout: Layout) -> None:
+        super().__init__(document, layout)
         self.claims: dict[str, list[Claim]] = {}
-        self.found: dict[str, Diagnostic] = {}
-        self.visits = 0
+        self.misfits: dict[str, Diagnostic] = {}
+        self._choices: tuple[tuple[str, int], ...] = ()
 
-    def struct(self, owner: Document, name: str, claim: Claim) -> None:
-        """Looks at the fields of a struct."""
-        label = name if owner is self.document else f"{owner.id}.{name}"
-        rules = self.layout.rules(label)
-        for field, declaration in owner.structs[name].stored.items():
-            self.visits += 1
-            if self.visits >= _MOST or len(claim.path) >= _DEEPEST:
-                return
-            if declaration.kind != "node" or not holds_arrays(declaration.declared, owner):
-                continue
-            rule = rules.get(field) or Rule()
-            path = (*claim.path, field)
-            inside = replace(claim, owner=owner, struct=label, field=field, rule=rule, path=path)
-            bases = [joined(claim.base, part, self.layout.separator) for part in rule.names(field)]
-            for base in bases:
-                self.value(declaration.declared, replace(inside, base=base))
+    def fields_of(self, owner: Document, name: str, place: Place) -> Mapping[str, Any]:
+        """The fields of a struct; none behind the last one that is looked at."""
+        if self.visits >= _MOST or len(place.keys) >= _DEEPEST:
+            return {}
+        return super().fields_of(owner, name, place)
 
-    def value(self, declared: Type, claim: Claim) -> None:
-        """Looks at a value of a type."""
-        owner = claim.owner
-        if len(declared.branches) > 1:
-            path = ".".join(claim.path)
-            for option, branch in enumerate(declared.solid):
-                self.value(branch, replace(claim, choices=(*claim.choices, (path, option))))
-        elif declared.element or declared.key_impl:
-            self.claims.setdefault(claim.base, []).append(claim)
-            if claim.axes and ... not in declared.extents:
-                words = [extent(0)] if declared.key_impl else []
-                self.axes((*declared.extents, *words), claim)
-        elif owner.is_struct(declared.refers):
-            self.struct(*owner.place_of(declared.refers), claim)
-        elif declared.below is not None or declared.item_at(0) is not None:
-            self.items(declared, claim)
-        else:
-            if declared.stacks and NUMBER not in claim.base:
-                claim = _with_axis(claim, "stack", claim.rule.stack or 0)
-            for part in declared.parts:  # of a stacked struct
-                self.value(part, claim)
+    def plain(self, declared: Type, place: Place) -> None:
+        """The node of a value without arrays."""
 
-    def axes(self, shape: Shape, claim: Claim) -> None:
-        """Checks that an array has the axes of the lists around it."""
-        rule = claim.rule
-        several = isinstance(rule.name, list) or NUMBER in claim.base
-        rank = len(Form.of(rule, shape, 1 if several and rule.sizes is None else None).files[0])
-        for axis, path in reversed(claim.axes):
-            if not -rank - 1 <= axis <= rank:
-                where = path_text(path)
-                field = f"{claim.struct}.{claim.field}"
-                message = (
-                    f"expected an axis of {field}, which has {rank + 1} axes with it, got {axis}"
-                )
-                self.found[where] = Diagnostic("NQX702", "error", message, path=where)
-            rank += 1
+    def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:  # noqa: ARG002
+        """One item of a list, all of a tuple."""
+        return [None] * max(len(declared.parts), 1)
 
-    def items(self, declared: Type, claim: Claim) -> None:
-        """Looks at the items of a list, a tuple or a dict."""
-        mark = KEY if declared.below is not None else NUMBER
-        base = claim.base
-        if claim.rule.unstack is None and mark not in base:
-            base = joined(base, mark, self.layout.separator)
-        if claim.rule.unstack is not None:
-            claim = _with_axis(claim, "unstack", claim.rule.unstack)
-        inside = replace(claim, rule=of_items(claim.rule))
-        fixed = declared.fixed_parts if len(declared.parts) > 1 else ()
-        for index, part in enumerate(fixed or declared.parts[:1]):
-            shown = str(index) if fixed else f"{{{len(claim.path)}}}"
-            self.value(part, replace(inside, base=base.replace(mark, shown, 1)))
+    def number(self, index: int, place: Place, declared: Type) -> str:
+        """The number of an item in names: the same for all of a list."""
+        fixed = len(declared.parts) > 1
+        return str(index) if fixed else f"{{{len(place.keys)}}}"
 
+    def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:  # noqa: ARG002
+        """One key for all."""
+        return {f"{{{len(place.keys)}}}": None}
 
-def _with_axis(claim: Claim, member: str, axis: int) -> Claim:
-    path = ("structs", claim.struct, claim.field, member)
-    return replace(claim, axes=(*claim.axes, (axis, path)))
+    def options(self, declared: Type, place: Place) -> Node:
+        """The last option, after all others."""
+        before, path, node = self._choices, ".".join(place.keys), None
+        for number, option in enumerate(declared.solid):
+            self._choices = (*before, (path, number))
+            node = self.value(option, place)
+        self._choices = before
+        return node
+
+    def layers(self, place: Place) -> None:
+        """The number of layers, which no schema shows."""
+
+    def array(
+        self, dtypes: tuple[str, ...], shape: tuple[Extent, ...], place: Place
+    ) -> dict[str, Any]:
+        """Adds the claims of an array, and checks that it has the axes of the lists around it."""
+        struct = self.label(place.owner, place.struct)
+        claim = Claim(struct, place.field, place.rule, self._choices)
+        bases = self.bases_of(place)
+        for base in bases:
+            self.claims.setdefault(base.replace(LAYER, NUMBER), []).append(claim)
+        shape = shape[len(place.axes) :]
+        frames = [frame for frame in place.frames if frame.axis is not None]
+        if frames and ... not in shape:
+            merged = len(bases) > 1 or NUMBER in bases[0]
+            rank = len(Form.of(place.rule, shape, len(bases) if merged else None).files[0])
+            for frame in reversed(frames):
+                if not -rank - 1 <= (frame.axis or 0) <= rank:
+                    self._misfit(claim, frame.member, rank + 1, frame.axis)
+                rank += 1
+        return ARRAY.node(name="", dtype=dtypes[0], shape=[])
+
+    def _misfit(self, claim: Claim, member: Sequence[str], rank: int, axis: int | None) -> None:
+        where, field = path_text((*member,)), f"{claim.struct}.{claim.field}"
+        message = f"expected an axis of {field}, which has {rank} axes with it, got {axis}"
+        self.misfits[where] = Diagnostic("NQX702", "error", message, path=where)

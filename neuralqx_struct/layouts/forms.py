@@ -1,7 +1,7 @@
-"""Forms: the shape that a rule gives the arrays of the file, as expressions, and the operations between both sides.
+"""Forms: the shape that a rule gives the arrays of the file, as expressions, and the arrays of one side from the other's.
 
 A rule is read from the schema to the file: the declared shape, its axes before the transposition, ``reshape``, then the
-shape of each array of the file. With numbers in place of expressions the same steps give the sizes of a real file.
+shape of each array of the file. The arrays are lazy; their operations are those of migration steps.
 
 Example:
     >>> from neuralqx_struct.types.text import parse_type
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import NoReturn
 
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.evolution.lazy_arrays import Joined, LazyArray, Sizes, Transposition
 from neuralqx_struct.evolution.sizes import extent, same_size, total
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.layouts import Rule
@@ -27,14 +27,7 @@ from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Extent
 from neuralqx_struct.types.text import format_extents
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
-_T = TypeVar("_T")
 Shape = tuple[Extent, ...]
-Sizes = tuple[int, ...]
 #: Returns the number of a size, or None if nothing shows it.
 Measure = Callable[[Expression], int | None]
 
@@ -49,43 +42,13 @@ def refuse(member: str, message: str, hint: str | None = None) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """A part of an array: a range of one axis, or one position of it.
-
-    Attributes:
-        axis: The axis.
-        start: The first position.
-        length: The length of the range; None for one position, which has no axis.
-        blocks: The axis has so many blocks of equal length, with the range in each of them.
-    """
-
-    axis: int
-    start: int
-    length: int | None
-    blocks: int = 1
-
-    def of(self, array: Array, lead: int = 0) -> Array:
-        """The part, as a view that can be written to; ``lead`` axes are in front of those that count."""
-        axis = lead + self.axis
-        before: tuple[Any, ...] = (slice(None),) * axis
-        if self.length is None:
-            return array[(*before, self.start, ...)]
-        stop = self.start + self.length
-        if self.blocks == 1:
-            return array[(*before, slice(self.start, stop))]
-        shape = array.shape
-        split = (*shape[:axis], self.blocks, shape[axis] // self.blocks, *shape[axis + 1 :])
-        return array.reshape(split)[(*before, slice(None), slice(self.start, stop))]
-
-
-@dataclass(frozen=True, slots=True)
 class Form:
     """The shapes of one field on the way from the schema to the file; sizes are expressions.
 
     Attributes:
         rule: The rule.
         declared: The declared shape.
-        order: The axes of the file in the order of the schema; None if it is the same.
+        transposition: From the axes of the file to those of the schema; None if they are the same.
         inner: The shape before the transposition.
         whole: The shape before that: of the part of an array in the file, or of several ones that were merged.
         files: The shapes of the arrays in the file; ``_`` is a size that only the file has.
@@ -94,7 +57,7 @@ class Form:
 
     rule: Rule
     declared: Shape
-    order: tuple[int, ...] | None
+    transposition: Transposition | None
     inner: Shape
     whole: Shape
     files: tuple[Shape, ...]
@@ -113,10 +76,8 @@ class Form:
             SchemaError: NQX702: an operation does not fit; its path is the member of the rule.
         """
         _require_members(rule, declared, count)
-        order = _order(rule, len(declared))
-        inner = declared
-        if order is not None:
-            inner = tuple(declared[order.index(axis)] for axis in range(len(order)))
+        transposition = _transposition(rule, len(declared))
+        inner = declared if transposition is None else transposition.inverse.shape(declared)
         whole = inner if rule.reshape is None else _sizes(rule.reshape, "reshape")
         if rule.part is not None:
             files: tuple[Shape, ...] = (_around(rule, whole),)
@@ -124,18 +85,13 @@ class Form:
             files = _pieces(rule, whole, count)
         else:
             files = (whole,)
-        return cls(rule, declared, order, inner, whole, files, count is not None)
-
-    @property
-    def plain(self) -> bool:
-        """True if the array of the file is that of the schema, without any operation."""
-        return self.same and self.order is None
+        return cls(rule, declared, transposition, inner, whole, files, count is not None)
 
     @property
     def same(self) -> bool:
-        """True if the array of the file is that of the schema, but perhaps for the order of axes."""
+        """True if the array of the file is that of the schema, but perhaps for the dtype and the order of axes."""
         rule = self.rule
-        return not self.merged and rule.part is None and rule.reshape is None and rule.cast is None
+        return not self.merged and rule.part is None and rule.reshape is None
 
     def check(self, known: Mapping[str, Expression]) -> None:
         """Checks that sizes agree for all dims.
@@ -166,126 +122,126 @@ class Form:
                 message = f"expected a part of size {here.text}, got {size.text}"
                 refuse("sizes", message, "the part has the axis of the field")
 
-    # --- numbers ---------------------------------------------------------------------------------------------------
+    # --- arrays ----------------------------------------------------------------------------------------------------
+    # Axes in front of those that the rule is about, of stacked structs, have the sizes `lead`. All return None where
+    # nothing shows a size that they need, or sizes do not agree.
 
-    def windows(self, files: Sequence[Sizes], size: Measure) -> list[Window] | None:
-        """The parts of the merged array that the arrays of the file are, or the part of the file that the field is.
-
-        Args:
-            files: The shapes in the file; of a merge all of them, else one.
-            size: Returns the number of a size.
-
-        Returns:
-            One window for each array of the file; none without merge and part, None if a size is unknown.
-        """
+    def whole_of(self, files: Sequence[LazyArray], lead: Sizes, size: Measure) -> LazyArray | None:
+        """The part of the array in the file that the field is, or the arrays of the file merged."""
         rule = self.rule
-        blocks = 1 if rule.blocks is None else size(extent(rule.blocks))
-        if blocks is None:
-            return None
         if rule.part is not None:
-            return self._part(files[0], blocks, size)
+            return self._part(files[0], lead, rule.place, rule.parts, size)
+        return self.joined(files, lead, size) if self.merged else files[0]
+
+    def files_of(
+        self, whole: LazyArray, lead: Sizes, count: int, size: Measure
+    ) -> list[LazyArray] | None:
+        """The arrays of the file that a merged one is made of; a part stays one."""
         if not self.merged:
-            return []
-        axis = rule.axis % (len(files[0]) + (rule.merge == "stack"))
-        if rule.merge == "stack":
-            return [Window(axis, place, None) for place in range(len(files))]
-        if blocks < 1 or any(shape[axis] % blocks for shape in files):
-            return None
-        lengths = [shape[axis] // blocks for shape in files]
-        starts = accumulate(lengths, initial=0)
-        return [Window(axis, *each, blocks) for each in zip(starts, lengths, strict=False)]
+            return [whole] if self._fits(whole.shape[len(lead) :], size) else None
+        parts = [self._part(whole, lead, place, count, size) for place in range(count)]
+        return None if None in parts else [part for part in parts if part is not None]
 
-    def _part(self, file: Sizes, blocks: int, size: Measure) -> list[Window] | None:
-        rule = self.rule
-        axis = rule.axis % len(file)
-        if rule.split == "stack":
-            return [Window(axis, rule.place, None)]
-        if rule.sizes is None:
-            if blocks < 1 or file[axis] % (rule.parts * blocks):
-                return None
-            length = file[axis] // (rule.parts * blocks)
-            return [Window(axis, rule.place * length, length, blocks)]
-        lengths = [size(each) for each in _sizes(rule.sizes, "sizes")]
-        if None in lengths:
+    def joined(self, parts: Sequence[LazyArray], lead: Sizes, size: Measure) -> LazyArray | None:
+        """One array of its parts: that of the file, or one that is merged."""
+        stacked = self._stacked
+        axis = len(lead) + self.rule.axis % (len(parts[0].shape) - len(lead) + stacked)
+        blocks = self._blocks(size)
+        if stacked or blocks == 1:
+            return Joined(parts, axis, stacked=stacked)
+        if not blocks or any(part.shape[axis] % blocks for part in parts):
             return None
-        known = [length or 0 for length in lengths]
-        if min(known) < 0 or blocks * sum(known) != file[axis]:
-            return None
-        return [Window(axis, sum(known[: rule.place]), known[rule.place], blocks)]
+        made = Joined([_in_blocks(part, axis, blocks) for part in parts], axis + 1)
+        return _out_of_blocks(made, axis)
 
-    def whole_of(self, files: Sequence[Sizes], windows: Sequence[Window]) -> Sizes:
-        """The shape of the part, or of the merged array, from those in the file."""
-        shape = list(files[0])
-        if not windows:
-            return files[0]
-        first = windows[0]
-        if self.rule.part is not None:
-            shape[first.axis : first.axis + 1] = _length(first)
-        elif first.length is None:
-            shape.insert(first.axis, len(files))
+    def _part(
+        self, array: LazyArray, lead: Sizes, place: int, count: int, size: Measure
+    ) -> LazyArray | None:
+        """One part of so many of an array; together they are the inverse of :meth:`joined`."""
+        axis = len(lead) + self.rule.axis % (len(array.shape) - len(lead))
+        if self._stacked:
+            return array.at(axis, place)
+        blocks, lengths = self._blocks(size), self._lengths(size)
+        if not blocks or lengths is None:
+            return None
+        inside, left = divmod(array.shape[axis], blocks)
+        if not lengths:
+            length, more = divmod(inside, count)
+            start = place * length
         else:
-            shape[first.axis] = sum(each[first.axis] for each in files)
-        return tuple(shape)
-
-    def files_of(self, whole: Sizes, count: int, size: Measure) -> list[Sizes] | None:
-        """The shapes in the file, from that of the part or of the merged array; None if a size is unknown."""
-        rule = self.rule
-        blocks = 1 if rule.blocks is None else size(extent(rule.blocks))
-        lengths = [size(each) for each in _sizes(rule.sizes or (), "sizes")]
-        if blocks is None or None in lengths:
+            length, more = lengths[place], inside - sum(lengths)
+            start = sum(lengths[:place])
+        if left or more or min(lengths, default=0) < 0:
             return None
-        axis = rule.axis
-        if rule.part is None and not self.merged:
-            return [whole]
-        if rule.part is not None and rule.split == "stack":
-            axis %= len(whole) + 1
-            return [(*whole[:axis], rule.parts, *whole[axis:])]
-        axis %= len(whole)
-        if rule.part is not None:
-            length = whole[axis] * rule.parts
-            if lengths:
-                length = blocks * sum(each or 0 for each in lengths)
-            return [(*whole[:axis], length, *whole[axis + 1 :])]
-        if rule.merge == "stack":
-            return [(*whole[:axis], *whole[axis + 1 :])] * count
-        each = [blocks * (n or 0) for n in lengths] or [whole[axis] // count] * count
-        return [(*whole[:axis], length, *whole[axis + 1 :]) for length in each]
+        if blocks == 1:
+            return array.window(axis, start, length)
+        part = _in_blocks(array, axis, blocks).window(axis + 1, start, length)
+        return _out_of_blocks(part, axis)
 
-    def inner_of(self, whole: Sizes, size: Measure) -> Sizes | None:
-        """The shape before the transposition from that of the file; one size may be unknown, which is derived."""
-        return whole if self.rule.reshape is None else _completed(self.inner, whole, size)
+    def shape_around(self, part: Sizes, lead: Sizes, size: Measure) -> Sizes:
+        """The shape of the array in the file that has a part of a shape."""
+        axis = len(lead) + self.rule.axis % (len(part) - len(lead) + self._stacked)
+        if self._stacked:
+            return (*part[:axis], self.rule.parts, *part[axis:])
+        length = (self._blocks(size) or 1) * sum(self._lengths(size) or ())
+        return (*part[:axis], length or part[axis] * self.rule.parts, *part[axis + 1 :])
 
-    def whole_from(self, inner: Sizes, size: Measure) -> Sizes | None:
-        """The inverse of :meth:`inner_of`."""
-        return inner if self.rule.reshape is None else _completed(self.whole, inner, size)
+    def _fits(self, part: Sizes, size: Measure) -> bool:
+        """True if a part is as long as the rule states."""
+        blocks, lengths = self._blocks(size), self._lengths(size)
+        if self.rule.part is None or self._stacked or lengths == ():
+            return True
+        if blocks is None or lengths is None:
+            return False
+        return part[self.rule.axis % len(part)] == blocks * lengths[self.rule.place]
 
-    def ordered(self, inner: Sizes) -> Sizes:
-        """The declared shape from that before the transposition."""
-        return inner if self.order is None else tuple(inner[axis] for axis in self.order)
+    @property
+    def _stacked(self) -> bool:
+        """True if parts are positions of an axis."""
+        return (self.rule.merge if self.merged else self.rule.split) == "stack"
 
-    def disordered(self, declared: tuple[_T, ...]) -> tuple[_T, ...]:
-        """The inverse of :meth:`ordered`."""
-        if self.order is None:
-            return declared
-        return tuple(declared[self.order.index(axis)] for axis in range(len(declared)))
+    def _blocks(self, size: Measure) -> int | None:
+        return 1 if self.rule.blocks is None else size(extent(self.rule.blocks))
 
-    def forward(self, whole: Array, inner: Sizes, lead: int) -> Array:
-        """The array of the schema from the part of the file; ``lead`` axes in front stay."""
-        array = whole if self.rule.reshape is None else whole.reshape((*whole.shape[:lead], *inner))
-        if self.order is None:
+    def _lengths(self, size: Measure) -> Sizes | None:
+        """The lengths of the parts in one block; none if they are equal."""
+        lengths = [size(each) for each in _sizes(self.rule.sizes or (), "sizes")]
+        return None if None in lengths else tuple(length or 0 for length in lengths)
+
+    def inner_of(self, whole: LazyArray, lead: Sizes, size: Measure) -> LazyArray | None:
+        """The array before the transposition; one size of its shape may be unknown, which is derived."""
+        return self._reshaped(whole, lead, self.inner, size)
+
+    def declared_of(self, inner: LazyArray, lead: Sizes) -> LazyArray:
+        """The array of the schema."""
+        if self.transposition is None:
+            return inner
+        return inner.changed(self.transposition.behind(lead))
+
+    def whole_from(self, array: LazyArray, lead: Sizes, size: Measure) -> LazyArray | None:
+        """The inverse of :meth:`inner_of` and :meth:`declared_of`."""
+        if self.transposition is not None:
+            array = array.changed(self.transposition.inverse.behind(lead))
+        return self._reshaped(array, lead, self.whole, size)
+
+    def _reshaped(
+        self, array: LazyArray, lead: Sizes, shape: Shape, size: Measure
+    ) -> LazyArray | None:
+        if self.rule.reshape is None:
             return array
-        return array.transpose(*range(lead), *(lead + axis for axis in self.order))
-
-    def back(self, array: Array, whole: Sizes, lead: int) -> Array:
-        """The inverse of :meth:`forward`."""
-        if self.order is not None:
-            inverse = map(self.order.index, range(len(self.order)))
-            array = array.transpose(*range(lead), *(lead + axis for axis in inverse))
-        return array if self.rule.reshape is None else array.reshape((*array.shape[:lead], *whole))
+        sizes = _completed(shape, array.shape[len(lead) :], size)
+        return None if sizes is None else array.reshaped((*lead, *sizes))
 
 
-def _length(window: Window) -> list[int]:
-    return [] if window.length is None else [window.blocks * window.length]
+def _in_blocks(array: LazyArray, axis: int, blocks: int) -> LazyArray:
+    """An array with its axis as two, of which the first counts blocks."""
+    shape = array.shape
+    return array.reshaped((*shape[:axis], blocks, shape[axis] // blocks, *shape[axis + 1 :]))
+
+
+def _out_of_blocks(array: LazyArray, axis: int) -> LazyArray:
+    shape = array.shape
+    return array.reshaped((*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
 
 
 def _completed(shape: Shape, other: Sizes, size: Measure) -> Sizes | None:
@@ -353,16 +309,13 @@ def _require_part(rule: Rule, count: int | None) -> None:
         refuse("split", "expected no `sizes` and no `blocks` beside split: stack, got some")
 
 
-def _order(rule: Rule, rank: int) -> tuple[int, ...] | None:
-    axes = rule.transpose
-    if axes is None:
+def _transposition(rule: Rule, rank: int) -> Transposition | None:
+    if rule.transpose is None:
         return None
-    if axes is True:
-        axes = [*range(rank)][::-1]
-    order = tuple(axis + rank if axis < 0 else axis for axis in axes)
-    if sorted(order) != [*range(rank)]:
+    made = Transposition.of_axes(None if rule.transpose is True else rule.transpose, rank)
+    if made is None:
         refuse("transpose", f"expected {rank} axes in some order, got {rule.transpose}")
-    return order
+    return made
 
 
 def _axis(axis: int, rank: int) -> int:

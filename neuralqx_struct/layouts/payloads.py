@@ -22,7 +22,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.bundle.urls import Place, RemotePath
-from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import (
     Diagnostic,
     SchemaError,
@@ -32,14 +31,15 @@ from neuralqx_struct.errors import (
     has_errors,
 )
 from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.evolution.reading import LazyArrays, Order
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
+from neuralqx_struct.formats.table import described
 from neuralqx_struct.layouts import Layout, read_layout
 from neuralqx_struct.layouts.adoption import AdoptionPlan
-from neuralqx_struct.layouts.arrays import AdoptedArrays, Order
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.places import NOTHING, Values, value_names
 from neuralqx_struct.layouts.release import ReleasePlan
-from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
+from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.lock import schema_member
@@ -60,6 +60,7 @@ Leaves = Mapping[str, Any] | Iterable[tuple[Sequence[Any], Any]]
 """Leaves by name in the order of the file, or with the keys on the way to them."""
 
 
+@collector_paused()
 def adopted(
     series: Series,
     layout: Any,
@@ -112,7 +113,7 @@ def _adopted(
     file: ForeignFile,
     values: Mapping[str, Any],
     report: list[Diagnostic] | None,
-) -> tuple[dict[str, Any], AdoptedArrays]:
+) -> tuple[dict[str, Any], LazyArrays]:
     """The manifest document and the arrays of an open file."""
     document = series.at(layout.ref.version)
     given = Values([_keyed(values), layout.values, _read_values(layout, file)], file.values)
@@ -121,7 +122,7 @@ def _adopted(
     if report is not None:
         notes = [*plan.walk.notes, *map(_left_out, plan.unused)]
         report += [each.in_file(file.path) for each in notes] if file.path else notes
-    leaves = plan.arrays.leaves.items()
+    arrays = plan.arrays
     foreign = {
         "layout": layout.layout,
         "format": file.format,
@@ -135,11 +136,11 @@ def _adopted(
         "schema": schema_member(document),
         "schemas": [*carried(series)],
         "manifest": plan.node,
-        "arrays": {name: {"dtype": leaf.dtype, "shape": [*leaf.shape]} for name, leaf in leaves},
+        "arrays": {name: arrays.lazy(name).record for name in arrays},
         "metadata": {FOREIGN: foreign},
         "writer": dict(WRITER),
     }
-    return made, plan.arrays
+    return made, arrays
 
 
 def check_file(
@@ -176,6 +177,7 @@ def check_file(
     return [each.in_file(str(file)) for each in report]
 
 
+@collector_paused()
 def released(
     payload: Payload,
     series: Series,
@@ -298,21 +300,11 @@ def _open(
 
 def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:
     """The arrays of a mapping, of numpy or of any library whose arrays numpy reads."""
-    import numpy as np
-
     found: dict[str, ForeignArray] = {}
     problems: list[Diagnostic] = []
     for name, value in source.items():
-        if isinstance(value, ForeignArray):
-            found[name] = value
-            continue
-        array = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
         try:
-            if not isinstance(array.dtype, np.dtype):
-                array = np.asarray(array)
-            cheap = isinstance(array, np.ndarray)
-            shape = tuple(array.shape)
-            made = ForeignArray(dtype_name(array.dtype), shape, _reader(array), cheap=cheap)
+            made = value if isinstance(value, ForeignArray) else described(value)
         except (SerializationError, TypeError, ValueError) as error:
             first = str(error).partition("\n")[0]
             message = f"expected an array that numpy reads, got {brief(value)}\n{first}"
@@ -322,12 +314,6 @@ def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:
     if problems:
         raise SerializationError(problems)
     return found
-
-
-def _reader(array: Any) -> Any:
-    import numpy as np
-
-    return lambda: np.asarray(array)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

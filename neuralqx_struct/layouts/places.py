@@ -1,7 +1,5 @@
 """Places: the values of a schema with their names in a file, the lists around them, and values that no array shows.
 
-Lists and stacked structs around an array are frames: they add axes to it, in the file or in the schema.
-
 Example:
     >>> sizes_in(Rule.model_validate({"name": "w", "reshape": ["d", "heads * hd"]})) == {"d", "heads", "hd"}
     True
@@ -12,15 +10,17 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.evolution.lazy_arrays import LazyArray
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.layouts import Layout, Rule
-from neuralqx_struct.layouts.forms import Form, Sizes
+from neuralqx_struct.layouts.forms import Form
+from neuralqx_struct.layouts.frames import Frame
 from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import sizes_in as names_in
@@ -28,28 +28,8 @@ from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes
 from neuralqx_struct.types import INT, Type, walk_type
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
 #: A value that nothing gives.
 NOTHING: Final[Any] = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A list or a stacked struct around an array.
-
-    Attributes:
-        axis: The axis of the items in the file; None if each item has its own arrays.
-        index: Of lists, the item; None for a stacked struct.
-        count: The number of items; None if only arrays show it.
-    """
-
-    axis: int | None
-    index: int | None
-    count: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +49,6 @@ class Place:
         path: The path.
         keys: The names of fields on the way, without numbers and keys.
         node: The node of the payload, when a file is written.
-        depth: The structs around it.
     """
 
     owner: Document
@@ -84,7 +63,6 @@ class Place:
     path: Path
     keys: tuple[str, ...]
     node: Any
-    depth: int
 
     @property
     def text(self) -> str:
@@ -104,6 +82,7 @@ class Leaf:
         node: Its node, which gets the shape.
         names: The names in the file, of all arrays that it is made of, by layer and then by name of the rule.
         shape: Its shape, once known.
+        arrays: The array itself when a file is read; when one is written, those of the file, by name.
     """
 
     place: Place
@@ -113,8 +92,7 @@ class Leaf:
     names: tuple[str, ...] = ()
     dtype: str = ""
     shape: tuple[int, ...] = ()
-    whole: tuple[int, ...] = ()
-    inner: tuple[int, ...] = ()
+    arrays: Sequence[LazyArray] = ()
 
 
 class Values:
@@ -177,86 +155,6 @@ def holds_arrays(declared: Type, owner: Document) -> bool:
 def of_items(rule: Rule) -> Rule:
     """The rule of the items of a list or dict: the operations alone."""
     return rule.model_copy(update={"name": None, "unstack": None})
-
-
-def framed(shape: tuple[Any, ...], leaf: Leaf, counts: Sequence[Any]) -> tuple[Any, ...]:
-    """The shape in the file with the axes of lists and stacked structs around an array.
-
-    Args:
-        shape: The shape for one item.
-        leaf: The array.
-        counts: The lengths of the axes, by frame.
-    """
-    for frame, count in reversed([*zip(leaf.place.frames, counts, strict=True)]):
-        if frame.axis is not None:
-            axis = frame.axis % (len(shape) + 1)
-            shape = (*shape[:axis], count, *shape[axis:])
-    return shape
-
-
-def unframed(shape: Sizes, frames: Iterable[Frame]) -> tuple[Sizes, list[int]] | None:
-    """The shape for one item, and the lengths of the axes of lists and stacked structs; None if there are too few axes."""
-    counts = []
-    for frame in frames:
-        if frame.axis is None:
-            continue
-        if not -len(shape) <= frame.axis < len(shape):
-            return None
-        axis = frame.axis % len(shape)
-        counts.append(shape[axis])
-        shape = (*shape[:axis], *shape[axis + 1 :])
-    return shape, counts
-
-
-def item_of(array: Array, frames: Iterable[Frame]) -> Array:
-    """A view of the array for one item of each list; the axes of stacked structs are in front."""
-    import numpy as np
-
-    lead = 0
-    for frame in frames:
-        if frame.axis is None:
-            continue
-        axis = lead + frame.axis % (array.ndim - lead)
-        if frame.index is None:
-            array = np.moveaxis(array, axis, lead)
-            lead += 1
-        else:
-            before: tuple[Any, ...] = (slice(None),) * axis
-            array = array[(*before, frame.index, ...)]
-    return array
-
-
-def stacked(leaf: Leaf) -> list[Frame]:
-    """The stacked structs around an array, outermost first."""
-    return [frame for frame in leaf.place.frames if frame.index is None]
-
-
-def layers(leaf: Leaf) -> list[tuple[Any, ...]]:
-    """The index of each layer in an array of the schema, whose arrays are apart in the file."""
-    import itertools
-
-    sizes = leaf.shape[: len(stacked(leaf))]
-    places: list[Iterable[Any]] = []
-    for frame, size in zip(stacked(leaf), sizes, strict=True):
-        places.append(range(size) if frame.axis is None else [slice(None)])
-    return [*itertools.product(*places)]
-
-
-def lead_axes(leaf: Leaf) -> int:
-    """The number of leading axes that arrays in the file have too."""
-    return sum(frame.axis is not None for frame in stacked(leaf))
-
-
-def length_of(frame: Frame, shape: Sizes, frames: Iterable[Frame]) -> int | None:
-    """The length of the axis of a list in an array of the file; None if it has too few axes."""
-    for each in frames:
-        inside = unframed(shape, [each])
-        if inside is None:
-            return None
-        if each is frame:
-            return inside[1][0]
-        shape = inside[0]
-    return None
 
 
 #: Levels of structs whose paths are values, and structs in all.

@@ -1,127 +1,25 @@
-"""Plans: the part that reading and writing a file share: numbers of sizes, problems, claims on arrays, and arrays kept.
-
-A file of another program has the fields of one layer after those of another, and a schema can have all layers in one
-array. Whatever is read of the source for a layer that is not written yet is kept here, so that nothing is read twice.
-
-Example:
-    >>> import numpy as np
-    >>> kept = KeptArrays()
-    >>> kept.keep("w", np.arange(6.0).reshape(2, 3))
-    >>> "w" in kept, kept["w"].tolist(), kept.pop("w").shape, kept.pop("w")
-    (True, [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], (2, 3), None)
-"""
+"""Plans: the part that reading and writing a file share: numbers of sizes, problems, and claims on arrays."""
 
 from __future__ import annotations
 
-import mmap
-import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import Any
 
 from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
     has_errors,
 )
+from neuralqx_struct.evolution.lazy_arrays import LazyArray
 from neuralqx_struct.evolution.sizes import extent
-from neuralqx_struct.layouts.forms import Sizes, Window
 from neuralqx_struct.layouts.places import Leaf, settings_of
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.schema.text import FIX_THESE_FIRST, MAX_PROBLEMS
-from neuralqx_struct.stores.store import bytes_of
 from neuralqx_struct.types.text import format_extents
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
-#: Bytes that stay in memory, and the largest array among them.
-_MOST_HELD: Final = 16 << 20
-_MOST_EACH: Final = 1 << 20
-
-
-class KeptArrays:
-    """Arrays by key; those in the file are maps of it."""
-
-    def __init__(self) -> None:
-        self._left = _MOST_HELD
-        self._held: dict[Hashable, Array] = {}
-        self._mapped: dict[Hashable, Array] = {}
-        self._file: IO[bytes] | None = None
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._held or key in self._mapped
-
-    def __getitem__(self, key: Hashable) -> Array:
-        return self._held[key] if key in self._held else self._mapped[key]
-
-    def keep(self, key: Hashable, array: Array) -> None:
-        """Adds an array; of a part of a larger one, a copy."""
-        if array.nbytes <= min(_MOST_EACH, self._left):
-            self._left -= array.nbytes
-            self._held[key] = array if array.base is None else array.copy()
-        else:
-            self._mapped[key] = self._written(array)
-
-    def pop(self, key: Hashable, default: Array | None = None) -> Array | None:
-        """Removes an array, and returns it."""
-        array = self._held.pop(key, None)
-        if array is None:
-            return self._mapped.pop(key, default)
-        self._left += array.nbytes
-        return array
-
-    def _written(self, array: Array) -> Array:
-        if self._file is None:
-            self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - for as long as the arrays
-            weakref.finalize(self, self._file.close)
-        return _mapped(array, self._file)
-
-
-def out_of_memory(array: Array) -> Array:
-    """A large array as a map of a temporary file, so that what is computed of it is alone in memory."""
-    if array.nbytes <= _MOST_EACH:
-        return array
-    with TemporaryFile(buffering=0) as file:
-        return _mapped(array, file)
-
-
-def _mapped(array: Array, file: IO[bytes]) -> Array:
-    """Appends an array to a file, and maps it there."""
-    import numpy as np
-
-    start = -(-file.seek(0, 2) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-    file.seek(start)
-    data = memoryview(bytes_of(array))
-    while data:
-        data = data[file.write(data) :]
-    held = mmap.mmap(file.fileno(), array.nbytes, access=mmap.ACCESS_READ, offset=start)
-    return np.ndarray(array.shape, array.dtype, held)
-
 
 #: The fix of shapes and dtypes that differ.
 RULE = "correct its rule in the layout, or the type in the schema"
-
-
-class Numbers:
-    """The numbers of one array on the way between both sides.
-
-    Attributes:
-        files: The shapes in the file for one item; of a merge one for each name.
-        windows: The parts of the merged array, or the part of the array in the file.
-        whole: The shape of the part, or of the merged array.
-        inner: The shape before the transposition.
-    """
-
-    __slots__ = ("files", "inner", "whole", "windows")
-
-    def __init__(
-        self, files: Sequence[Sizes], windows: Sequence[Window], whole: Sizes, inner: Sizes
-    ) -> None:
-        self.files, self.windows, self.whole, self.inner = files, windows, whole, inner
 
 
 class Plan:
@@ -130,14 +28,12 @@ class Plan:
     Attributes:
         walk: The walk over the schema.
         found: All problems.
-        numbers: The numbers of each array.
     """
 
     walk: Walk
 
     def __init__(self) -> None:
         self.found: list[Diagnostic] = []
-        self.numbers: dict[Leaf, Numbers] = {}
 
     def report(self, code: str, path: str, message: str, hint: str | None = None) -> None:
         """Adds a problem."""
@@ -148,8 +44,10 @@ class Plan:
         scope = leaf.place.scope
         return lambda each: None if each is ... else scope.size(each)
 
-    def settle(self, leaves: Sequence[Leaf], numbered: Callable[[Leaf], Numbers | None]) -> None:
-        """Finds the numbers of all arrays; one can give the sizes that others need."""
+    def settle(
+        self, leaves: Sequence[Leaf], made: Callable[[Leaf], Sequence[LazyArray] | None]
+    ) -> None:
+        """Makes all arrays; one can give the sizes that others need."""
         waiting = [*leaves]
         while waiting:
             self.found += self.walk.dims.solve()
@@ -157,11 +55,11 @@ class Plan:
                 return
             left = []
             for leaf in waiting:
-                made = numbered(leaf)
-                if made is None:
+                arrays = made(leaf)
+                if arrays is None:
                     left.append(leaf)
                 else:
-                    self.numbers[leaf] = made
+                    leaf.arrays = arrays
             if len(left) == len(waiting):
                 break
             waiting = left

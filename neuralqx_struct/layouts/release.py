@@ -6,29 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.dtypes import dtype_named
-from neuralqx_struct.dtypes.casts import cast
-from neuralqx_struct.evolution.values import compact
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Sizes, Source
+from neuralqx_struct.evolution.payload_tree import computed, constant
+from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.layouts import Layout
-from neuralqx_struct.layouts.forms import Sizes
-from neuralqx_struct.layouts.places import Leaf, Values, framed, item_of, layers, lead_axes
-from neuralqx_struct.layouts.plans import (
-    RULE,
-    KeptArrays,
-    Numbers,
-    Plan,
-    claim_problems,
-    claims_of,
-    out_of_memory,
-)
+from neuralqx_struct.layouts import NUMBER, Layout
+from neuralqx_struct.layouts.forms import Form
+from neuralqx_struct.layouts.frames import Frame, layers_of, lead_axes, stacked, with_items
+from neuralqx_struct.layouts.places import Leaf, Place, Values
+from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.manifest.kinds import elements_of
 from neuralqx_struct.manifest.payload import Payload, StoredArrays
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types.text import number_value
+from neuralqx_struct.types import Extent, Node, Type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,6 +58,65 @@ class ReleasedArrays(Mapping[str, "np.ndarray[Any, Any]"]):
         return f"<{len(self)} arrays of a file: {listed(self, 8)}>"
 
 
+class PayloadWalk(Walk):
+    """A walk along the nodes of a payload."""
+
+    def plain(self, declared: Type, place: Place) -> Node:  # noqa: ARG002 - as for a file
+        """The node of a value without arrays."""
+        return place.node
+
+    def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:  # noqa: ARG002
+        """The nodes of the items of a list or a tuple."""
+        items: list[Any] = place.node["items"]
+        return items
+
+    def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:  # noqa: ARG002
+        """The nodes of a dict, whose keys can be found again in the names that they make."""
+        nodes = dict(place.node["items"])
+        separator = self.layout.separator
+        for key in nodes:
+            if not key or (separator in key and not whole):
+                message = f"expected keys without {separator!r}, got {key[:100]!r}"
+                self.report("NQX709", place, message, "rename the key before writing the file")
+        return nodes
+
+    def options(self, declared: Type, place: Place) -> Node:
+        """The node of a union."""
+        if place.node is None:
+            return None
+        seen = see_node(place.node)
+        options = (each for each in declared.solid if each.accepts(place.owner, seen))
+        return self.value(next(options, declared.solid[0]), place)
+
+    def layers(self, place: Place) -> None:
+        """The number of layers, which arrays show."""
+
+    def layer_counts(self, place: Place) -> list[int]:
+        """The numbers of layers, by the axes of the array."""
+        frames = stacked(place.frames)
+        shape = place.node.get("shape", ())
+        return [size for frame, size in zip(frames, shape, strict=False) if frame.axis is None]
+
+    def array(
+        self, dtypes: tuple[str, ...], shape: tuple[Extent, ...], place: Place
+    ) -> dict[str, Any]:
+        """The node of an array."""
+        count = 0
+        if any(NUMBER in base for base in self.bases_of(place)):
+            count = self._stacked_count(shape[len(place.axes) :], place)
+        return self.leaf(dtypes, shape, place, place.node, count).node
+
+    def _stacked_count(self, declared: tuple[Extent, ...], place: Place) -> int:
+        """The number of arrays of the file that one of the payload is the stack of."""
+        form = Form.of(place.rule, declared, 1)
+        shape = tuple(place.node.get("shape", ()))[len(place.axes) :]
+        if len(shape) != len(form.declared) or place.rule.reshape is not None:
+            return 0
+        if form.transposition is not None:
+            shape = form.transposition.inverse.shape(shape)
+        return int(shape[place.rule.axis])
+
+
 class ReleasePlan(Plan):
     """How the arrays of a payload become those of a file; the inverse of :class:`AdoptionPlan`.
 
@@ -89,14 +141,13 @@ class ReleasePlan(Plan):
     ) -> None:
         super().__init__()
         self.payload = payload
-        self._kept = KeptArrays()
         root = payload.document["manifest"]
         self.found += conform(document, document.root, root, see_node)
         self.refuse_errors()
         order = dict.fromkeys(names)
-        walks: list[tuple[int, Walk]] = []
+        walks: list[tuple[int, PayloadWalk]] = []
         for prefix in layout.prefix:
-            walk = Walk(document, layout, prefix, None, values or Values())
+            walk = PayloadWalk(document, layout, prefix, values)
             walk.run(root)
             there = sum(name in order for leaf in walk.leaves for name in leaf.names)
             walks.append((there, walk))
@@ -106,12 +157,18 @@ class ReleasePlan(Plan):
             self._compare(leaf)
         claims = claims_of(self.walk.leaves)
         self.found += claim_problems(claims)
-        self.settle(self.walk.leaves, self._numbered)
+        self.settle(self.walk.leaves, self._made)
         self.refuse_errors()
         ordered = [name for name in order if name in claims]
         ordered += [name for name in claims if name not in order]
-        self.files = {name: self._file(name, claims[name]) for name in ordered}
+        files = {name: self._file(name, claims[name]) for name in ordered}
         self.refuse_errors()
+        arrays = {name: array for name, array in files.items() if array is not None}
+        made = LazyArrays(arrays)
+        self.files = {
+            name: ForeignArray(array.dtype, array.shape, partial(made.__getitem__, name))
+            for name, array in arrays.items()
+        }
 
     def _compare(self, leaf: Leaf) -> None:
         node, place = leaf.node, leaf.place
@@ -119,85 +176,57 @@ class ReleasePlan(Plan):
         declared = (*place.axes, *leaf.form.declared)
         self.found += place.scope.unify(declared, leaf.shape, place.text, leaf.dtype)
 
-    def _numbered(self, leaf: Leaf) -> Numbers | None:
-        """The numbers of an array, from its shape in the payload; None if it needs an unknown size."""
-        form, size = leaf.form, self.size(leaf)
-        inner = form.disordered(leaf.shape[len(leaf.place.axes) :])
-        whole = form.whole_from(inner, size)
-        if whole is None:
-            return None
-        files = form.files_of(whole, len(form.files), size)
-        if files is None:
-            return None
-        windows = form.windows(files, size)
-        if windows is None:
-            return None
-        if form.whole_of(files, windows) != whole:
-            shown = ", ".join(str([*each]) for each in files)
-            message = f"expected an array that splits into {shown}, got {[*whole]}"
-            self.report("NQX412", leaf.place.text, message, RULE)
-        return Numbers(files, windows, whole, inner)
+    def _made(self, leaf: Leaf) -> Sequence[LazyArray] | None:
+        """The arrays of the file that one of the payload becomes; None if they need an unknown size."""
+        form, rule, size = leaf.form, leaf.place.rule, self.size(leaf)
+        array = self._stored(leaf.node)
+        if rule.cast is not None:
+            array = array.cast(rule.cast, exact=rule.exact, path=leaf.place.text)
+        made: list[LazyArray] = []
+        for layer in layers_of(array, leaf.place.frames):
+            lead = layer.shape[: lead_axes(leaf.place.frames)]
+            whole = form.whole_from(layer, lead, size)
+            files = None
+            if whole is not None:
+                files = form.files_of(whole, lead, len(form.files), size)
+            if files is None:
+                return None
+            made += files
+        return made
 
-    def _file(self, name: str, claims: Sequence[tuple[Leaf, int]]) -> ForeignArray:
-        """One array of the file."""
-        forms: dict[tuple[str, Sizes], Leaf] = {}
-        for leaf, place in claims:
-            files = self.numbers[leaf].files
-            sizes = iter(leaf.shape)
-            counts = [next(sizes) if f.index is None else f.count for f in leaf.place.frames]
-            shape = framed(files[place % len(files)], leaf, counts)
-            forms.setdefault((leaf.place.rule.cast or leaf.dtype, shape), leaf)
-        (dtype, shape), leaf = next(iter(forms.items()))
+    def _stored(self, node: Mapping[str, Any]) -> LazyArray:
+        """An array of the payload."""
+        dtype, shape = node["dtype"], tuple(node.get("shape", ()))
+        if elements_of(node) != "stored":
+            return computed(dtype, shape, partial(constant, dtype, shape, node["value"]))
+        name, arrays = node["name"], self.payload.arrays
+        at_hand = not isinstance(arrays, StoredArrays) or arrays.at_hand(name)
+        read = partial(arrays.__getitem__, name)
+        return Part.of(Source(dtype, shape, read, cheap=at_hand))
+
+    def _file(self, name: str, claims: Sequence[tuple[Leaf, int]]) -> LazyArray | None:
+        """One array of the file, from all fields that it has; None if they do not go together."""
+        items: dict[tuple[Frame, ...], list[tuple[Leaf, LazyArray]]] = {}
+        for leaf, number in claims:
+            frames = tuple(frame for frame in leaf.place.frames if frame.axis is not None)
+            items.setdefault(frames, []).append((leaf, leaf.arrays[number]))
+        made: list[tuple[tuple[Frame, ...], LazyArray]] = []
+        forms: dict[tuple[str, Sizes], None] = {}
+        for frames, parts in sorted(
+            items.items(), key=lambda item: [f.index or 0 for f in item[0]]
+        ):
+            parts.sort(key=lambda part: part[0].place.rule.place)
+            leaf, array = parts[0]
+            if leaf.place.rule.part is not None:
+                lead, size = array.shape[: lead_axes(frames)], self.size(leaf)
+                shapes = [leaf.form.shape_around(part.shape, lead, size) for leaf, part in parts]
+                forms |= dict.fromkeys(zip([part.dtype for _, part in parts], shapes, strict=True))
+                array = leaf.form.joined([part for _, part in parts], lead, size) or array
+            forms[array.dtype, array.shape] = None
+            made.append((frames, array))
         if len(forms) > 1:
             shown = " and ".join(f"{dtype}{[*shape]}" for dtype, shape in forms)
             message = f"expected parts of one array {name!r}, got those of {shown}"
-            self.report("NQX703", leaf.place.text, message, RULE)
-        return ForeignArray(dtype, shape, partial(self._make, dtype, shape, claims))
-
-    def _make(self, dtype: str, shape: Sizes, claims: Sequence[tuple[Leaf, int]]) -> Array:
-        """Computes one array of the file."""
-        import numpy as np
-
-        first, place = claims[0]
-        lists = [frame for frame in first.place.frames if frame.axis is not None]
-        if len(claims) == 1 and not lists and first.place.rule.part is None:
-            return compact(self._piece(first, place, dtype))
-        result = np.empty(shape, dtype_named(dtype))
-        for leaf, number in claims:
-            lead = lead_axes(leaf)
-            target = item_of(result, leaf.place.frames)
-            if leaf.place.rule.part is not None:
-                target = self.numbers[leaf].windows[0].of(target, lead)
-            target[...] = self._piece(leaf, number, dtype).reshape(target.shape)
-        return result
-
-    def _piece(self, leaf: Leaf, number: int, dtype: str) -> Array:
-        """The part of one array of the payload that an array of the file has."""
-        numbers, lead = self.numbers[leaf], lead_axes(leaf)
-        count = len(leaf.form.files)
-        array = self._load(leaf)[layers(leaf)[number // count]]
-        rule = leaf.place.rule
-        if rule.cast is not None and dtype != leaf.dtype:
-            array = cast(compact(array), dtype, exact=rule.exact, path=leaf.place.text)
-        whole = leaf.form.back(array, numbers.whole, lead)
-        if not leaf.form.merged:
-            return whole
-        part = numbers.windows[number % count].of(whole, lead)
-        return part.reshape((*part.shape[:lead], *numbers.files[number % count]))
-
-    def _load(self, leaf: Leaf) -> Array:
-        """An array of the payload; one that costs reading is kept if many arrays of the file are parts of it."""
-        import numpy as np
-
-        node = leaf.node
-        if elements_of(node) != "stored":
-            return np.full(leaf.shape, number_value(node["value"]), dtype_named(leaf.dtype))
-        name, arrays = node["name"], self.payload.arrays
-        at_hand = not isinstance(arrays, StoredArrays) or arrays.at_hand(name)
-        if at_hand or (len(leaf.names) == 1 and leaf.form.plain):
-            return arrays[name]
-        if len(leaf.names) == 1:
-            return out_of_memory(arrays[name])
-        if name not in self._kept:
-            self._kept.keep(name, arrays[name])
-        return self._kept[name]
+            self.report("NQX703", claims[0][0].place.text, message, RULE)
+            return None
+        return with_items(made)

@@ -1,55 +1,82 @@
 """The walk over a schema and a layout: each array of the schema with its names in the file, and the tree around them.
 
-Reading a file, the names decide the lengths of lists, the keys of dicts and which optional fields are null. Writing one,
-the nodes of the payload do. The records of types call back :class:`Walk`, which knows both.
-
-Example:
-    >>> from neuralqx_struct.layouts import Layout
-    >>> from neuralqx_struct.layouts.names import Names
-    >>> layout = Layout(language="1", layout="x", of="neuralqx.vmc_state@1", prefix=["rbm."])
-    >>> walk = Walk(v1, layout, "rbm.", names=Names(["rbm.W_re"]))
-    >>> walk.run()["type"], walk.leaves[0].names
-    ('neuralqx.vmc_state@1:VMCState', ('rbm.W_re',))
+The lengths of lists, the keys of dicts and which optional fields are null come from the names in a file
+(``adoption.FileWalk``), from the nodes of a payload (``release.PayloadWalk``), or are one example of each
+(``coverage.SchemaWalk``). The records of types call the walk back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import product
+from math import inf
+from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
+from neuralqx_struct.evolution.sizes import extent
+from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.layouts import KEY, NUMBER, Rule
-from neuralqx_struct.layouts.names import END, LAYER, Leaves, full, joined, until_mark
+from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule
+from neuralqx_struct.layouts.forms import Form
+from neuralqx_struct.layouts.frames import Frame, stacked
+from neuralqx_struct.layouts.names import full, joined
 from neuralqx_struct.layouts.places import (
-    NOTHING,
-    Frame,
+    Leaf,
     Place,
+    Values,
     holds_arrays,
-    length_of,
     of_items,
     own_sizes,
     sizes_in,
 )
-from neuralqx_struct.manifest.kinds import DICT, STRUCT
+from neuralqx_struct.manifest.kinds import DICT, PRNG_KEY, STRUCT
 from neuralqx_struct.paths import FieldName
-from neuralqx_struct.printing import brief_scalar
-from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import Extent, Node, Type
-from neuralqx_struct.types.builders import NodeBuilder
-from neuralqx_struct.types.text import read_value
 
-#: Structs that one walk may visit, also for each array of the file, and structs inside structs.
-_MOST, _MOST_PER_NAME, _DEEPEST = 20_000, 20, 64
+#: Structs inside structs.
+_DEEPEST: Final = 64
+_NO_RULE: Final = Rule()
+#: Marks the place of a number that all layers of a stacked struct share; no text of a layout has it.
+LAYER: Final = "\0"
 
 
-class Walk(Leaves):
-    """One walk over a document."""
+class Walk(ABC):
+    """One walk over a document.
+
+    Args:
+        document: The version of the schema.
+        layout: The layout.
+        prefix: The text in front of all names.
+        values: The values that no array shows.
+
+    Attributes:
+        leaves: The arrays.
+        found: The problems.
+        dims: The sizes that all structs see.
+        visits: The structs that were visited.
+        most_visits: The structs that may be visited.
+    """
+
+    most_visits: float = inf
+
+    def __init__(
+        self, document: Document, layout: Layout, prefix: str = "", values: Values | None = None
+    ) -> None:
+        self.document, self.layout, self.prefix = document, layout, prefix
+        self.values = values or Values()
+        self.leaves: list[Leaf] = []
+        self.found: list[Diagnostic] = []
+        self.dims = Solver(document.dims)
+        self.visits = 0
+        self._sizes: dict[str, int] = {}
+        self._settings: dict[str, int] = {}
+        self._known: dict[tuple[int, str], dict[str, int]] = {}
 
     def run(self, node: Any = None) -> Node:
         """Walks from the root; returns its node."""
@@ -59,8 +86,58 @@ class Walk(Leaves):
         self._read_sizes(node)
         for name in sorted(self._sizes.keys() & document.dims.keys()):
             self.dims.know(name, self._sizes[name], "values")
-        place = Place(document, root, "", None, Rule(), dims, (), "", (), (), (), node, 0)
+        place = Place(document, root, "", None, Rule(), dims, (), "", (), (), (), node)
         return self._struct(document, root, place, dims)
+
+    def report(self, code: str, place: Place, message: str, hint: str | None = None) -> None:
+        """Adds a problem."""
+        self.found.append(Diagnostic(code, "error", message, path=place.text, hint=hint))
+
+    def label(self, owner: Document, struct: str) -> str:
+        """The name of a struct in the layout; one of another schema has its identity in front."""
+        return struct if owner is self.document else f"{owner.id}.{struct}"
+
+    # --- what is there -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def plain(self, declared: Type, place: Place) -> Node:
+        """The node of a value without arrays."""
+
+    @abstractmethod
+    def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:
+        """The nodes of the items of a list or a tuple; None for each where only their number is known.
+
+        Args:
+            declared: Its type.
+            place: The place of its items.
+            base: Their name; its ``{i}`` is replaced by their numbers.
+        """
+
+    @abstractmethod
+    def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:
+        """The nodes of the values of a dict by key.
+
+        Args:
+            place: The place of the values.
+            base: Their name; its ``{key}`` is replaced by their keys.
+            whole: True if the key is the end of the name, so that it may have separators.
+        """
+
+    @abstractmethod
+    def options(self, declared: Type, place: Place) -> Node:
+        """The node of a union."""
+
+    @abstractmethod
+    def layers(self, place: Place) -> int | None:
+        """The number of layers of a stacked struct whose arrays are apart in the file; None if only payloads show it."""
+
+    @abstractmethod
+    def array(
+        self, dtypes: tuple[str, ...], shape: tuple[Extent, ...], place: Place
+    ) -> dict[str, Any]:
+        """The node of an array."""
+
+    # --- structs -----------------------------------------------------------------------------------------------------
 
     def _read_sizes(self, node: Node) -> None:
         """Finds the sizes that the layout or the caller states, and the static numbers of the root."""
@@ -74,45 +151,54 @@ class Walk(Leaves):
             if declaration.kind == "static" and type(held) is int:
                 self._settings[name] = held
 
-    # --- structs ---------------------------------------------------------------------------------------------------
-
-    def _struct(self, owner: Document, name: str, place: Place, scope: Solver) -> Node:
-        self._visits += 1
-        most = _MOST + _MOST_PER_NAME * len(self.names or ())
-        if (self._visits > most and self.names is not None) or place.depth > _DEEPEST:
+    def _require_end(self, place: Place) -> None:
+        """Raises NQX702 for structs inside of structs without an end."""
+        if len(place.keys) > _DEEPEST or self.visits > self.most_visits:
             message = "expected structs inside of structs that end, got too many"
             hint = "give optional fields names in the layout, so that the file shows where they end"
             raise SchemaError(message, code="NQX702", path=place.text[:200], hint=hint)
-        struct = owner.structs[name]
-        rules = self.layout.rules(self._name_of(owner, name))
-        self._know_sizes(owner, name, rules, scope)
-        fields: dict[str, Node] = {}
-        held = {} if place.node is None else place.node["fields"]
-        for each, declaration in struct.stored.items():
-            rule = rules.get(each) or Rule()
-            inside = replace(
-                place,
-                owner=owner,
-                struct=name,
-                field=each,
-                declaration=declaration,
-                rule=rule,
-                scope=scope,
-                path=(*place.path, FieldName(each)),
-                keys=(*place.keys, each),
-                node=held.get(each),
-                depth=place.depth + 1,
-            )
-            fields[each] = made = self._field(declaration, inside)
-            if declaration.kind == "static" and type(made) is int:
-                outermost = owner is not self.document or place.depth == 0
-                if outermost and name == owner.root:
-                    scope.know(each, made, inside.text)
-        return STRUCT.node(type=owner.ref(name), fields=fields)
 
-    def _name_of(self, owner: Document, name: str) -> str:
-        """The name of a struct in the layout; one of another schema has its identity in front."""
-        return name if owner is self.document else f"{owner.id}.{name}"
+    def _struct(self, owner: Document, name: str, place: Place, scope: Solver) -> Node:
+        self.visits += 1
+        self._require_end(place)
+        rules = self.layout.rules(self.label(owner, name))
+        self._know_sizes(owner, name, rules, scope)
+        made: dict[str, Node] = {}
+        held = {} if place.node is None else place.node["fields"]
+        for field, declaration in self.fields_of(owner, name, place).items():
+            rule, base = rules.get(field, _NO_RULE), place.base
+            if not isinstance(rule.name, list):
+                (part,) = rule.names(field)
+                base = joined(base, part, self.layout.separator)
+            inside = Place(
+                owner,
+                name,
+                field,
+                declaration,
+                rule,
+                scope,
+                place.axes,
+                base,
+                place.frames,
+                (*place.path, FieldName(field)),
+                (*place.keys, field),
+                held.get(field),
+            )
+            made[field] = self._field(declaration, inside)
+            if declaration.kind == "static" and type(made[field]) is int:
+                outermost = owner is not self.document or not place.keys
+                if outermost and name == owner.root:
+                    scope.know(field, made[field], inside.text)
+        return STRUCT.node(type=owner.ref(name), fields=made)
+
+    def fields_of(
+        self,
+        owner: Document,
+        name: str,
+        place: Place,  # noqa: ARG002 - for walks that stop
+    ) -> Mapping[str, FieldDeclaration]:
+        """The fields of a struct."""
+        return owner.structs[name].stored
 
     def _know_sizes(
         self, owner: Document, name: str, rules: Mapping[str, Rule], scope: Solver
@@ -131,60 +217,16 @@ class Walk(Leaves):
             scope.know(size, number, "values")
 
     def _field(self, declaration: FieldDeclaration, place: Place) -> Node:
-        if len(place.rule.names(place.field)) == 1 and not isinstance(place.rule.name, list):
-            (part,) = place.rule.names(place.field)
-            place = replace(place, base=joined(place.base, part, self.layout.separator))
-        if declaration.type is None or declaration.kind != "node":
-            return self.plain(declaration.declared, place)
         declared = declaration.declared
-        if place.axes:
-            declared = declared.with_axes(place.axes)
-        return self.value(declared, place)
+        if declaration.type is None or declaration.kind != "node":
+            return self.plain(declared, place)
+        return self.value(declared.with_axes(place.axes) if place.axes else declared, place)
 
     def value(self, declared: Type, place: Place) -> Node:
         """The node of a value of a type."""
         if not holds_arrays(declared, place.owner):
             return self.plain(declared, place)
         return declared.lay_out(self, place)
-
-    def plain(self, declared: Type, place: Place) -> Node:
-        """The node of a value without arrays."""
-        if self.names is None:
-            return place.node
-        key, declaration = ".".join(place.keys), place.declaration
-        value = self.values.of(key)
-        if value is NOTHING:
-            value = self.values.named(full(place.base, self.prefix))
-        if value is NOTHING and declaration is not None and declaration.has_default:
-            value = declaration.default
-            message = f"took its default {brief_scalar(value)}"
-            self.notes.append(Diagnostic("NQX425", "info", message, path=place.text))
-        if value is NOTHING and declared.nullable:
-            return None
-        if value is NOTHING:
-            self._without_value(declared, place, key)
-            return None
-        builder = NodeBuilder(place.owner)
-        try:
-            return read_value(value, declared, builder)
-        except SchemaError as error:
-            first = error.diagnostics[0]
-            self.report(first.code, place, first.message, first.hint)
-            return None
-
-    def _without_value(self, declared: Type, place: Place, key: str) -> None:
-        """Reports a field that nothing gives a value; the file may have an array in its place."""
-        got = "none: no array shows it"
-        hint = f"pass values={{{key!r}: ...}}, or write it under `values:` in the layout"
-        name = full(place.base, self.prefix)
-        array = self.files.get(name)
-        if array is not None:
-            self.misplaced.add(name)
-            shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-            got = f"the array {name!r} of type {shape}"
-            hint = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and {hint}"
-        message = f"expected a value of type {declared.format()}, got {got}"
-        self.report("NQX707", place, message, hint)
 
     # --- what the records of types call ------------------------------------------------------------------------------
 
@@ -210,50 +252,31 @@ class Walk(Leaves):
 
     def _framed(self, lead: Axes, place: Place) -> Place:
         """The place inside the leading axis that a stacked struct adds."""
-        new = len(lead) - len(place.axes)
-        if new == 0:
+        if len(lead) == len(place.axes):
             return place
         if NUMBER not in place.base:
-            return replace(place, frames=(*place.frames, Frame(place.rule.stack or 0, None, None)))
-        before, _, behind = place.base.partition(NUMBER)
-        count = None
-        if self.names is not None:
-            count = self.count(before, behind, place)
+            frame = Frame(place.rule.stack or 0, None, None, self._member(place, "stack"))
+            return replace(place, frames=(*place.frames, frame))
+        count = self.layers(place)
+        if count is not None:
             self.found += place.scope.unify(lead[-1:], (count,), place.text, "list")
-        base = f"{before}{LAYER}{behind}"
+        base = place.base.replace(NUMBER, LAYER, 1)
         return replace(place, base=base, frames=(*place.frames, Frame(None, None, count)))
 
-    def items(
-        self,
-        kind: str,
-        parts_for: Callable[[int], tuple[Type, ...] | None],
-        length: tuple[Extent, ...],
-        place: Place,
-    ) -> Node:
-        """The node of a list or a tuple.
+    def _member(self, place: Place, member: str) -> tuple[str, ...]:
+        return ("structs", self.label(place.owner, place.struct), place.field, member)
 
-        Args:
-            kind: The tag of its node.
-            parts_for: Returns the type of each of so many items.
-            length: The declared length, if there is one.
-            place: Its place.
-        """
-        axis = place.rule.unstack
-        base = place.base
+    def items(self, declared: Type, place: Place) -> Node:
+        """The node of a list or a tuple."""
+        axis, base = place.rule.unstack, place.base
         if axis is None and NUMBER not in base:
             base = joined(base, NUMBER, self.layout.separator)
-        before, _, behind = base.partition(NUMBER)
         inner = replace(place, rule=of_items(place.rule))
-        nodes: list[Any]
-        if self.names is None:
-            nodes = place.node["items"]
-        elif axis is None:
-            nodes = [None] * self.count(before, behind, place)
-        else:
-            nodes = [None] * self._length(axis, parts_for, inner)
+        nodes = self.nodes_of(declared, replace(inner, rule=place.rule), base)
         count = len(nodes)
+        length, kind = declared.extents, declared.sort
         self.found += place.scope.unify(length, (count,) * len(length), place.text, kind)
-        parts = parts_for(count)
+        parts = declared.parts_for(count)
         if parts is None:
             message = f"expected another number of items, got {count}"
             self.report("NQX412", place, message)
@@ -262,106 +285,98 @@ class Walk(Leaves):
         for index, (part, node) in enumerate(zip(parts, nodes, strict=True)):
             inside = replace(inner, path=(*place.path, index), node=node)
             if axis is None:
-                inside = replace(inside, base=f"{before}{index}{behind}")
+                inside = replace(
+                    inside, base=base.replace(NUMBER, self.number(index, place, declared), 1)
+                )
             else:
-                frame = Frame(axis, index, count)
+                frame = Frame(axis, index, count, self._member(place, "unstack"))
                 inside = replace(inside, frames=(*place.frames, frame))
             made.append(self.value(part, inside))
         return {"__kind__": kind, "items": made}
 
-    def _length(
-        self, axis: int, parts_for: Callable[[int], tuple[Type, ...] | None], place: Place
-    ) -> int:
-        """The number of items whose arrays are one array each in the file, from the first of these."""
-        parts = parts_for(1) or ()
-        frame = Frame(axis, 0, None)
-        state = self._state()
-        for part in parts:
-            self.value(part, replace(place, frames=(*place.frames, frame), path=(*place.path, 0)))
-        leaves = self.leaves[state[0] :]
-        self._reset(state)
-        for leaf in leaves:
-            for name in leaf.names:
-                if name in (self.names or ()):
-                    shape = self.files[name].shape
-                    length = length_of(frame, shape, leaf.place.frames)
-                    if length is None:
-                        message = f"expected an array {name!r} with the axis {axis} of the items, got shape {[*shape]}"
-                        self.report("NQX412", place, message)
-                    return length or 0
-        return 0
+    def number(self, index: int, place: Place, declared: Type) -> str:  # noqa: ARG002 - without a file
+        """The number of an item in names."""
+        return str(index)
 
     def pairs(self, value: Type, place: Place) -> Node:
         """The node of a dict."""
         base = place.base
         if KEY not in base:
             base = joined(base, KEY, self.layout.separator)
-        before, _, behind = base.partition(KEY)
         inner = replace(place, rule=of_items(place.rule))
-        if self.names is None:
-            nodes = dict(place.node["items"])
-            self._check_keys(nodes, place, whole=not behind and bool(value.element))
-        else:
-            start = full(before.replace(LAYER, "0"), self.prefix)
-            whole = not behind and bool(value.element)
-            fixed = END if whole else until_mark(behind)
-            keys = self.names.keys(start, fixed, self.layout.separator)
-            nodes = dict.fromkeys(keys)
+        whole = base.endswith(KEY) and bool(value.element)
         made = []
-        for key, node in nodes.items():
-            inside = replace(
-                inner, path=(*place.path, key), node=node, base=f"{before}{key}{behind}"
-            )
+        for key, node in self.pairs_of(place, base, whole=whole).items():
+            inside = replace(inner, path=(*place.path, key), node=node)
+            inside = replace(inside, base=base.replace(KEY, key, 1))
             made.append([key, self.value(value, inside)])
         return DICT.node(items=made)
 
-    def _check_keys(self, keys: Iterable[str], place: Place, *, whole: bool) -> None:
-        """Checks that keys can be found again in the names that they make."""
+    def key(self, dtype: str, shape: tuple[Extent, ...], impl: str, place: Place) -> Node:
+        """The node of typed random keys; the file has their words."""
+        words = KEY_WORDS.get(impl)
+        if words is None:
+            message = f"expected the implementation of the keys, got {impl}"
+            self.report("NQX420", place, message, "declare it, such as prng_key[threefry2x32]")
+            return None
+        if place.node is not None:
+            place = replace(place, node=place.node["data"])
+        data = self.array((dtype,), (*shape, extent(words)), place)
+        return PRNG_KEY.node(impl=impl, data=data)
+
+    def bases_of(self, place: Place) -> tuple[str, ...]:
+        """The names of an array; several if the rule lists them."""
+        if not isinstance(place.rule.name, list):
+            return (place.base,)
         separator = self.layout.separator
-        for key in keys:
-            if not key or (separator in key and not whole):
-                message = f"expected keys without {separator!r}, got {key[:100]!r}"
-                self.report("NQX709", place, message, "rename the key before writing the file")
+        return tuple(joined(place.base, part, separator) for part in place.rule.name)
 
-    def options(self, declared: Type, place: Place) -> Node:
-        """The node of a union: of the first option whose arrays are all in the file; null if none has one."""
-        if self.names is None:
-            if place.node is None:
-                return None
-            seen = see_node(place.node)
-            options = (each for each in declared.solid if each.accepts(place.owner, seen))
-            option = next(options, declared.solid[0])
-            return self.value(option, place)
-        given = self.values.of(".".join(place.keys))
-        if given is None and declared.nullable:
-            return None
-        best: tuple[int, Type] | None = None
-        if declared.nullable and not self._any_below(place):
-            return None
-        for option in declared.solid:
-            state = self._state()
-            node = self.value(option, place)
-            present = self.present - state[3]
-            lost = len(self.missing) - state[1] + len(self.found) - state[2]
-            if not lost and (present or not declared.nullable):
-                return node
-            self._reset(state)
-            if present and (best is None or lost < best[0]):
-                best = (lost, option)
-        if best is None and declared.nullable:
-            return None
-        return self.value(declared.solid[0] if best is None else best[1], place)
+    def leaf(
+        self,
+        dtypes: tuple[str, ...],
+        shape: tuple[Extent, ...],
+        place: Place,
+        node: dict[str, Any],
+        count: int,
+    ) -> Leaf:
+        """Adds an array.
 
-    def _any_below(self, place: Place) -> bool:
-        """True if the file may have arrays of a place: names that start anew can be anywhere."""
-        if self._anew or self.names is None:
-            return True
-        start = full(until_mark(place.base), self.prefix)
-        return self.names.any_below(start)
+        Args:
+            dtypes: The dtypes that it may have.
+            shape: Its declared shape.
+            place: Its place.
+            node: Its node.
+            count: The number of arrays in the file for each ``{i}`` in its names.
+        """
+        bases = self.bases_of(place)
+        merged = isinstance(place.rule.name, list)
+        if any(NUMBER in base for base in bases):
+            merged = True
+            bases = tuple(
+                base.replace(NUMBER, str(number), 1) for base in bases for number in range(count)
+            )
+        form = Form.of(place.rule, shape[len(place.axes) :], len(bases) if merged else None)
+        made = Leaf(place, form, dtypes, node, tuple(self._names(bases, place)))
+        self.leaves.append(made)
+        return made
 
-    def _state(self) -> tuple[int, int, int, int]:
-        return len(self.leaves), len(self.missing), len(self.found), self.present
+    def _names(self, bases: Sequence[str], place: Place) -> Iterator[str]:
+        """Yields the full names, of every layer of stacked structs."""
+        counts = self.layer_counts(place)
+        for numbers in product(*map(range, counts)):
+            for base in bases:
+                name = base
+                for number in numbers:
+                    name = name.replace(LAYER, str(number), 1)
+                yield full(name, self.prefix)
 
-    def _reset(self, state: tuple[int, int, int, int]) -> None:
-        leaves, missing, found, self.present = state
-        del self.leaves[leaves:], self.missing[missing:], self.found[found:]
+    def layer_counts(self, place: Place) -> list[int]:
+        """The numbers of layers whose arrays are apart in the file."""
+        return [frame.count or 0 for frame in stacked(place.frames) if frame.axis is None]
+
+
+def until_mark(text: str) -> str:
+    """The beginning of a name up to the place of a number or a key."""
+    for mark in (NUMBER, KEY, LAYER):
+        text = text.partition(mark)[0]
+    return text

@@ -62,7 +62,7 @@ class Collection(Type):
         return {**node, "items": made}
 
     def lay_out(self, walk: Any, place: Any) -> Node:
-        return walk.items(self.sort, self.parts_for, self.extents, place)
+        return walk.items(self, place)
 
     def read(self, value: Any, builder: Builder) -> Any:
         parts = self.parts_for(len(value)) if isinstance(value, list) else None

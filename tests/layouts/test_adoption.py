@@ -521,5 +521,5 @@ def test_arrays_that_do_not_split_are_not_written():
         n_heads=1, words=jnp.ones((3, 4)), norms=[norm], head=None, bias=None, key=None
     )
     for rule in ("[a, b]", "{name: [a, b], sizes: [1, 1]}"):
-        with pytest.raises(SerializationError, match="that splits into"):
+        with pytest.raises(SerializationError, match="expected sizes that make"):
             schema.to_layout(model, f"{LAYOUT}structs: {{Net: {{words: {rule}}}}}\n")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct.evolution import reading
+from neuralqx_struct.evolution.lazy_arrays import reshaped_region
 from neuralqx_struct.formats import ForeignArray
-from neuralqx_struct.layouts import plans
 from neuralqx_struct.layouts.payloads import adopted, released
-from neuralqx_struct.layouts.regions import bounded, reshaped
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays
 from neuralqx_struct.schema.series import load_series
 
@@ -204,10 +204,10 @@ class Read(StoredArrays):
         """No checksum."""
 
 
-@pytest.mark.parametrize(("held", "most"), [(1 << 20, 2), (10, 1)])
-def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held, most):
+@pytest.mark.parametrize("held", [1 << 20, 10])
+def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held):
     """Small ones stay in memory: a file has the fields of one layer after those of the other."""
-    monkeypatch.setattr(plans, "_MOST_EACH", held)
+    monkeypatch.setattr(reading, "_MOST_EACH", held)
     fields = '{fields: {a: "float32[n]", b: "float32[n]"}}'
     series = load_series(
         f'{SCHEMA}structs: {{Layer: {fields}, Net: {{fields: {{layers: "Layer[][5]"}}}}}}'
@@ -219,11 +219,11 @@ def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held, most):
     back = released(Payload(made.document, Read(file)), series, layout)
     assert [*back] == [*arrays]
     assert all(np.array_equal(back[name].read(), array) for name, array in arrays.items())
-    assert (len(file.read), file.most) == (2, most)
+    assert (len(file.read), file.most) == (2, 1)
 
 
 def test_fused_arrays_of_layers_are_read_once_for_all_stacked_arrays(monkeypatch):
-    monkeypatch.setattr(plans, "_MOST_EACH", 50)
+    monkeypatch.setattr(reading, "_MOST_EACH", 50)
     fields = '{fields: {q: "float32[d, d]", k: "bfloat16[d]", v: "float32[d, d]"}}'
     series = load_series(
         f'{SCHEMA}structs: {{Layer: {fields}, Net: {{fields: {{layers: "Layer[][5]"}}}}}}'
@@ -255,10 +255,31 @@ def test_regions_of_reshaped_arrays():
         numbers = np.arange(np.prod(shape))
         axes = [[slice(a, b) for a in range(n) for b in range(a + 1, n + 1)] for n in shape]
         for region in itertools.product(*axes):
-            found = reshaped(region, shape, other)
+            found = reshaped_region(region, shape, other)
             wanted = numbers.reshape(shape)[region].ravel()
             if found is not None:
                 assert np.array_equal(numbers.reshape(other)[found].ravel(), wanted)
             elif len(other) == 1:
                 assert np.any(np.diff(wanted) != 1)
-    assert bounded((slice(None), slice(3, 1)), (2, 5)) == (slice(0, 2), slice(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("layers", "rule"),
+    [
+        ("list[Layer]", "{name: h, unstack: 1}"),
+        ("Layer[][2]", "{name: h, stack: 1}"),
+        ("Layer[][2]", '"h.{i}"'),
+    ],
+)
+def test_merged_arrays_of_several_sizes_below_layers(layers, rule):
+    schema = s.load_schema(
+        SCHEMA
+        + f'structs: {{Layer: {{fields: {{w: "float32[3, 2]"}}}}, Net: {{fields: {{layers: "{layers}"}}}}}}'
+    )
+    layout = f"{HEAD}structs: {{Layer: {{w: {{name: [a, b], sizes: [2, 1]}}}}, Net: {{layers: {rule}}}}}\n"
+    items = [schema.Layer(w=f(3, 2) + i) for i in range(2)]
+    model = schema.Net(layers=s.stack(items) if "[]" in layers else items)
+    arrays = dict(schema.to_layout(model, layout))
+    apart = {"h.0.a", "h.0.b", "h.1.a", "h.1.b"}
+    assert {*arrays} == (apart if "{i}" in rule else {"h.a", "h.b"})
+    assert schema.from_layout(arrays, layout) == model

@@ -8,14 +8,14 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import TypeVar
 
 from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes, rounds
-from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.evolution.lazy_arrays import Casting, Reshaping, Transposition
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.builders import builder
@@ -28,7 +28,6 @@ from neuralqx_struct.evolution.steps.operations import (
     may_stop,
     refuse,
 )
-from neuralqx_struct.evolution.values import compact
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import (
     Cast,
@@ -78,13 +77,8 @@ def _cast_payload(step: Cast, place: Place) -> Node:
         if node["dtype"] == step.dtype:
             return node
         where = place.note(f"was cast from {node['dtype']} to {step.dtype}", *at)
-        return place.derive(
-            node,
-            (step.name, step.dtype, step.exact),
-            lambda array: cast_array(array, step.dtype, exact=step.exact, path=where),
-            shape=place.shape(node, *at),
-            dtype=step.dtype,
-        )
+        place.shape(node, *at)
+        return place.derive(node, Casting(step.dtype, step.exact, where))
 
     return place.each_array(step.field, change)
 
@@ -137,14 +131,6 @@ CAST = StepKind(
 # transpose
 
 
-def _permutation(axes: Sequence[int] | None, rank: int) -> tuple[int, ...] | None:
-    """The order of axes without negative numbers, or None if it is no permutation."""
-    if axes is None:
-        return tuple(reversed(range(rank)))
-    order = tuple(axis + rank if axis < 0 else axis for axis in axes)
-    return order if sorted(order) == list(range(rank)) else None
-
-
 def _transpose(step: Transpose, scope: Scope) -> Document:
     def change(array: Array) -> Array:
         shown = format_type(array)
@@ -154,14 +140,14 @@ def _transpose(step: Transpose, scope: Scope) -> Document:
             if array.shape == (...,):
                 return array
             refuse("NQX304", "axes", f"expected an array of known rank, got {shown}")
-        order = _permutation(step.axes, len(array.shape))
-        if order is None:
+        made = Transposition.of_axes(step.axes, len(array.shape))
+        if made is None:
             message = f"expected the axes of {shown} in some order, got {step.axes}"
             refuse("NQX304", "axes", message)
-        if order == tuple(range(len(order))):
+        if made.order == tuple(range(len(made.order))):
             member = "axes" if step.axes else "field"
             refuse("NQX306", member, f"expected another order of axes, got that of {shown}")
-        return replace(array, shape=tuple(array.shape[axis] for axis in order))
+        return replace(array, shape=made.shape(array.shape))
 
     return scope.with_type(step.field, lambda have: each_array(have, change, step.name))
 
@@ -169,16 +155,11 @@ def _transpose(step: Transpose, scope: Scope) -> Document:
 def _transpose_payload(step: Transpose, place: Place) -> Node:
     def change(node: Node, at: Path) -> Node:
         shape = place.shape(node, *at)
-        order = _permutation(step.axes, len(shape))
-        if order is None:
+        made = Transposition.of_axes(step.axes, len(shape))
+        if made is None:
             message = f"expected an array with {len(step.axes or ())} axes, got shape {shape}"
             raise place.error("NQX412", message, *at)
-        return place.derive(
-            node,
-            (step.name, order),
-            lambda array: compact(array.transpose(order)),
-            shape=[shape[axis] for axis in order],
-        )
+        return place.derive(node, made)
 
     return place.each_array(step.field, change)
 
@@ -186,8 +167,8 @@ def _transpose_payload(step: Transpose, place: Place) -> Node:
 def _transpose_back(step: Transpose, *_: object) -> list[Step]:
     if step.axes is None:
         return [step]
-    order = _permutation(step.axes, len(step.axes)) or ()
-    return [Transpose(field=step.field, axes=[*map(order.index, range(len(order)))])]
+    made = Transposition.of_axes(step.axes, len(step.axes))
+    return [Transpose(field=step.field, axes=[*made.inverse.order] if made else [])]
 
 
 def _shapes(gap: Gap) -> tuple[tuple[Extent, ...], tuple[Extent, ...]] | None:
@@ -244,15 +225,14 @@ def _reshape(step: Reshape, scope: Scope) -> Document:
 
 
 def _reshape_payload(step: Reshape, place: Place) -> Node:
-    shape = [place.size(extent(size)) for size in step.shape]
+    shape = tuple(place.size(extent(size)) for size in step.shape)
 
     def change(node: Node, at: Path) -> Node:
         have = place.shape(node, *at)
         if prod(have) != prod(shape):
-            wanted = f"{prod(shape)} elements for shape {shape}"
+            wanted = f"{prod(shape)} elements for shape {[*shape]}"
             raise place.error("NQX412", f"expected an array with {wanted}, got shape {have}", *at)
-        how = (step.name, *shape)
-        return place.derive(node, how, lambda array: array.reshape(shape), shape=shape)
+        return place.derive(node, Reshaping(shape))
 
     return place.each_array(step.field, change)
 

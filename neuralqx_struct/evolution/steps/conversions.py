@@ -15,7 +15,7 @@ from neuralqx_struct.dtypes import dtype_named, promotes, rounds
 from neuralqx_struct.dtypes.casts import LOSES
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.evolution.payload_tree import Place, Thunk
+from neuralqx_struct.evolution.payload_tree import Place, Thunk, computed
 from neuralqx_struct.evolution.sizes import same_size, same_type
 from neuralqx_struct.evolution.steps.arrays import require_admission, rounded
 from neuralqx_struct.evolution.steps.builders import builder
@@ -259,7 +259,7 @@ def _converted(node: Node, have: Type, step: Convert, place: Place, at: Path) ->
     if not to.element:
         return _plain_node(compute().tolist())
     made_of = (Convert.name, exact, *numbers.made_of)
-    return place.workspace.store(dtype, numbers.shape, compute, made_of)
+    return place.workspace.store(computed(dtype, numbers.shape, compute), made_of)
 
 
 class _Numbers(NamedTuple):
@@ -277,7 +277,7 @@ def _numbers(node: Node, have: Type, place: Place, at: Path, *, exact: bool) -> 
     if len(shape) != have.axes or sum(shape) > _MOST:
         wanted = f"{format_type(have)} with at most {_MOST:,} numbers"
         raise place.error("NQX412", f"expected {wanted}, got shape {shape}", *at)
-    return _Numbers(shape, place.identity(node), place.load(node))
+    return _Numbers(shape, place.identity(node), place.load(node).read)
 
 
 def _plain_numbers(node: Node, have: Type, place: Place, at: Path, *, exact: bool) -> _Numbers:
@@ -293,7 +293,7 @@ def _plain_numbers(node: Node, have: Type, place: Place, at: Path, *, exact: boo
     made_of = [place.identity(item) if elements_of(item) else repr(item) for item in items]
 
     def read() -> np.ndarray:
-        values = [place.load(i)() if elements_of(i) else number_value(i) for i in items]
+        values = [place.load(i).read() if elements_of(i) else number_value(i) for i in items]
         try:
             made = _array(values, single.families)
         except OverflowError:

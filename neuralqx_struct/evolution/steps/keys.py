@@ -62,9 +62,8 @@ def _wrap_key_payload(step: WrapKey, place: Place) -> Node:
             shown = f"the words of a {step.impl} key, got {node['dtype']}{shape}"
             raise place.error("NQX420", f"expected uint32[..., {words}], {shown}", *at)
         if FULL.matches(node):  # a key's words are an array of their own, never a constant
-            load, made_of = place.load(node), ("words", place.identity(node))
+            made = place.workspace.store(place.load(node), ("words", place.identity(node)))
             leaf = {"leaf": node["leaf"]} if "leaf" in node else {}
-            made = place.workspace.store("uint32", node["shape"], load, made_of)
             node = {**made, **leaf}
         return PRNG_KEY.node(impl=step.impl, data=node)
 

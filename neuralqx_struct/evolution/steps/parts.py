@@ -8,13 +8,14 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.evolution.payload_tree import Place, Thunk
+from neuralqx_struct.evolution.lazy_arrays import Computation, Joined, LazyArray, Window
+from neuralqx_struct.evolution.payload_tree import Place, computed
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
@@ -44,9 +45,7 @@ from neuralqx_struct.evolution.steps.operations import (
 from neuralqx_struct.evolution.values import (
     COMPLEX_OF,
     PART_OF,
-    compact,
     join_complex,
-    joined,
     marks_of,
     part_complex,
 )
@@ -55,9 +54,6 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Array, Extent, Node
 from neuralqx_struct.types.text import format_type
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def _axis(axis: int, rank: int, *, new: bool = False) -> int:
@@ -152,15 +148,15 @@ def _split_payload(step: Split, place: Place) -> Node:
 
 
 def _complex_parts(step: Split, node: Node, place: Place) -> dict[str, Node]:
-    shape, dtype = place.shape(node, step.field), PART_OF.get(node["dtype"])
+    place.shape(node, step.field)
+    dtype = PART_OF.get(node["dtype"])
     if dtype is None:
         message = f"expected a complex array, got {node['dtype']}"
         raise place.error("NQX411", message, step.field)
     made = {}
     for index, name in enumerate(step.into):
         part = partial(part_complex, imaginary=index == 1)
-        how = ("part", index)
-        made[name] = place.derive(node, how, part, shape=shape, dtype=dtype)
+        made[name] = place.derive(node, Computation(f"part {index}", dtype, part))
     return made
 
 
@@ -177,18 +173,9 @@ def _pieces(step: Split, node: Node, place: Place) -> dict[str, Node]:
     stacked = step.how == "stack"
     made, start = {}, 0
     for name, size in zip(step.into, sizes, strict=True):
-        chosen = start if stacked else slice(start, start + size)
-        piece = partial(_piece, index=(*(slice(None),) * axis, chosen, ...))
-        how = ("part", axis, start, step.how, size)
-        length = [] if stacked else [size]
-        rest = [*shape[:axis], *length, *shape[axis + 1 :]]
-        made[name] = place.derive(node, how, piece, shape=rest)
+        made[name] = place.derive(node, Window(axis, start, None if stacked else size))
         start += size
     return made
-
-
-def _piece(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
-    return compact(array[index])
 
 
 def _review_split(step: Split, scope: Scope) -> Iterator[Diagnostic]:
@@ -306,26 +293,22 @@ def _merge_payload(step: Merge, place: Place) -> Node:
         made = _whole(step, described, {})
     except SchemaError as error:
         raise place.error("NQX310", error.diagnostics[0].message, first) from None
-    shape = [int(constant(size) or 0) for size in made.shape]
-    rank = len(shapes[first])
-    axis = 0 if step.how == "complex" else _axis(step.axis, rank, new=step.how == "stack")
-    axis, shape = axis + len(place.lead), [*place.lead, *shape]
-    join = partial(_JOIN[step.how], [*map(place.load, nodes.values())], made.dtype, shape, axis)
-    made_of = (step.name, step.how, axis, *map(place.identity, nodes.values()))
-    node = place.workspace.store(made.dtype, shape, join, made_of)
+    arrays = [*map(place.load, nodes.values())]
+    if step.how == "complex":
+        real, imaginary = arrays
+        array: LazyArray = computed(
+            made.dtype,
+            real.shape,
+            lambda: join_complex(real.read(), imaginary.read(), made.dtype),
+        )
+        made_of: tuple[Any, ...] = (step.name, step.how)
+    else:
+        stacked = step.how == "stack"
+        axis = len(place.lead) + _axis(step.axis, len(shapes[first]), new=stacked)
+        array = Joined(arrays, axis, stacked=stacked)
+        made_of = (step.name, step.how, axis)
+    node = place.workspace.store(array, (*made_of, *map(place.identity, nodes.values())))
     return place.swapped(leaving, {step.into: node | marks_of(nodes[first], ("leaf",))})
-
-
-def _join_parts(loads: Sequence[Thunk], dtype: str, shape: Sequence[int], axis: int) -> np.ndarray:
-    del shape, axis
-    return join_complex(loads[0](), loads[1](), dtype)
-
-
-_JOIN: Mapping[str, Callable[[Sequence[Thunk], str, Sequence[int], int], np.ndarray]] = {
-    "complex": _join_parts,
-    "concat": joined,
-    "stack": partial(joined, stacked=True),
-}
 
 
 def _merge_back(step: Merge, scope: Scope, after: Document) -> list[Step]:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
-from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.payload_tree import Place, computed
 from neuralqx_struct.evolution.steps.additions import with_named
 from neuralqx_struct.evolution.steps.builders import built
 from neuralqx_struct.evolution.steps.operations import (
@@ -235,7 +235,7 @@ def _value(place: Place, name: str) -> Any:
             message = f"expected plain values and arrays for a python step, got {shown_node(inner)}"
             raise place.error("NQX312", message, name, *path)
         if ARRAY.matches(inner):
-            array = place.workspace.array(inner["name"]).view()
+            array = place.load(inner).read().view()
             array.flags.writeable = False
             arrays[inner["name"]] = array
     decoder = Decoder(PLAIN_CODECS, arrays)
@@ -266,8 +266,8 @@ def _node(place: Place, name: str, value: Any) -> Node:
             continue
         array = encoder.arrays[inner["name"]]
         made_of = (PYTHON.model.name, id(array))
-        held = partial(_same, array)
-        made = place.workspace.store(inner["dtype"], array.shape, held, made_of)
+        held = computed(inner["dtype"], array.shape, partial(_same, array))
+        made = place.workspace.store(held, made_of)
         inner["name"] = made["name"]
         inner.pop("leaf", None)
         if leaves == {"numpy"}:

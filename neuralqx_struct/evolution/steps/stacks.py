@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.evolution.lazy_arrays import Joined, Window
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import extent, same_size
 from neuralqx_struct.evolution.steps.arrays import plain_size
@@ -26,7 +27,7 @@ from neuralqx_struct.evolution.steps.operations import (
     only_branch,
     refuse,
 )
-from neuralqx_struct.evolution.values import compact, joined, marks_of, shown_node
+from neuralqx_struct.evolution.values import marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
     ARRAY,
@@ -253,10 +254,8 @@ def _one_array(nodes: Sequence[Node], place: Place, at: Path) -> Node:
     identities = [place.identity(node) for node in nodes]
     if FULL.matches(first) and len(set(identities)) == 1:
         return {**FULL.node(dtype=first["dtype"], shape=shape, value=first["value"]), **marks}
-    loads = [place.load(node) for node in nodes]
-    join = partial(joined, loads, first["dtype"], shape, lead, stacked=True)
-    made_of = (Stack.name, lead, *identities)
-    return {**place.workspace.store(first["dtype"], shape, join, made_of), **marks}
+    array = Joined([place.load(node) for node in nodes], lead, stacked=True)
+    return {**place.workspace.store(array, (Stack.name, lead, *identities)), **marks}
 
 
 def _unstack_payload(step: Unstack, place: Place) -> Node:
@@ -293,9 +292,7 @@ def _layer(node: Node, index: int, place: Place) -> Node:
     if kind is None:
         return node
     if kind.sort == "array":
-        how = (Unstack.name, len(place.lead), index)
-        shape = place.shape(node)[1:]
-        return place.derive(node, how, lambda array: compact(array[index, ...]), shape=shape)
+        return place.derive(node, Window(0, index))
     made = dict(node)
     for member, holds in parts_of(node):
         held = node[member]

@@ -212,7 +212,7 @@ def _word(node: Node, place: Place, at: Path) -> str:
     elif NUMPY_SCALAR.matches(node) and isinstance(node["value"], str):
         value = node["value"]
     elif elements_of(node) and not place.shape(node, *at):  # as jit makes it of a number
-        value = place.load(node)().item()
+        value = place.load(node).read().item()
     elif BIGINT.matches(node):
         value = number_value(node)
     if not isinstance(value, (str, int)):

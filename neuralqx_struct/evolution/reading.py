@@ -1,0 +1,191 @@
+"""Lazy arrays by name, each source of which is read once, and the parts of it that wait for their turn.
+
+A file has the arrays of one layer after those of another, and a schema can have all layers in one array, or parts of one
+array as several. What is read of a source for an array that is not asked for yet is kept here.
+
+Example:
+    >>> import numpy as np
+    >>> whole = Part.of(Source("int64", (2, 3), lambda: np.arange(6).reshape(2, 3)))
+    >>> arrays = LazyArrays({"a": whole.at(0, 0), "b": whole.at(0, 1).reshaped((3, 1))})
+    >>> arrays["a"].tolist(), arrays["b"].tolist()
+    ([0, 1, 2], [[3], [4], [5]])
+"""
+
+from __future__ import annotations
+
+import mmap
+import weakref
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Final, Literal
+
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Source, bounded, compact
+from neuralqx_struct.manifest.payload import Region, StoredArrays
+from neuralqx_struct.stores.store import bytes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    NumpyArray = np.ndarray[Any, Any]
+
+#: Bytes that stay in memory, and the largest array among them.
+_MOST_HELD: Final = 16 << 20
+_MOST_EACH: Final = 1 << 20
+
+Order = Literal["file", "all", "some"]
+"""Which arrays are asked for: all in the order of the file, all in any order, or some of them."""
+
+
+class LazyArrays(StoredArrays):
+    """Arrays by name that are computed when they are asked for.
+
+    Several can need parts of one source that costs reading. It is read once for all of them.
+
+    Args:
+        arrays: The arrays by name.
+        order: Which arrays are asked for. With ``all``, parts of a source that was read are kept until then; with
+            ``file`` too, those behind the next source in a temporary file; with ``some`` no more is read than they
+            need, where the source allows that.
+    """
+
+    __slots__ = ("__weakref__", "_arrays", "_kept", "_last", "_wanted", "order")
+
+    def __init__(self, arrays: Mapping[str, LazyArray], order: Order = "file") -> None:
+        super().__init__(arrays)
+        self._arrays, self.order = arrays, order
+        self._wanted: dict[Source, list[Part]] = {}
+        self._last: dict[Part, NumpyArray] = {}
+        self._kept = KeptArrays()
+
+    def verify(self, name: str) -> None:
+        """Computed arrays have no checksums."""
+
+    def lazy(self, name: str) -> LazyArray:
+        """One array, which is not read."""
+        return self._arrays[name]
+
+    def __getitem__(self, name: str) -> NumpyArray:
+        array = self._arrays[name]
+        if isinstance(array, Part) and array.is_whole:
+            return array.source.read()
+        return array.read(self._read)
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[NumpyArray]:
+        """Yields parts of one array; no more is read than these need, where the source allows that."""
+        array = self._arrays[name]
+        held: dict[Part, NumpyArray] = {}
+        whole: NumpyArray | None = None
+
+        def read(part: Part, region: Region | None) -> NumpyArray:
+            if region is not None and part.source.slices is not None:
+                return part.take(region)
+            if part not in held:
+                held[part] = self._read(part, None)
+            return held[part] if region is None else held[part][region]
+
+        for region in regions:
+            ranges = bounded(region, array.shape) if all(array.shape) else None
+            made = None
+            if whole is None and ranges is not None:
+                made = array.view(read, ranges)
+            if made is None:
+                whole = self[name] if whole is None else whole
+                made = whole[region]
+            yield made
+
+    def _read(self, part: Part, region: Region | None) -> NumpyArray:
+        """The elements of a part; the other parts of its source are kept."""
+        del region  # only `parts` asks for some
+        for held in (self._last, self._kept):
+            kept = held.pop(part, None)
+            if kept is not None:
+                return kept
+        source = part.source
+        if self.order == "some" and source.slices is not None:
+            return part.cut(source.slices)
+        if source.cheap:
+            return part.cut(source.read().__getitem__)
+        self._drop()
+        whole = source.read()
+        if self.order == "file":
+            whole = out_of_memory(whole)
+        for other in self._parts_of(source):
+            if other is not part:
+                view = other.cut(whole.__getitem__)
+                self._last[other] = compact(view) if self.order == "all" else view
+        return part.cut(whole.__getitem__)
+
+    def _parts_of(self, source: Source) -> Sequence[Part]:
+        """All parts of a source that the arrays need."""
+        if not self._wanted:
+            for array in self._arrays.values():
+                for part in array.parts():
+                    self._wanted.setdefault(part.source, []).append(part)
+        return self._wanted[source]
+
+    def _drop(self) -> None:
+        """Drops the source that was read last, before another one is read."""
+        if self.order == "all":
+            return
+        while self._last:
+            part, array = self._last.popitem()
+            if self.order == "file":
+                self._kept.keep(part, array)
+
+
+class KeptArrays:
+    """Arrays by key; large ones are maps of a temporary file.
+
+    Example:
+        >>> import numpy as np
+        >>> kept = KeptArrays()
+        >>> kept.keep("w", np.arange(6.0).reshape(2, 3))
+        >>> kept.pop("w").tolist(), kept.pop("w")
+        ([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], None)
+    """
+
+    def __init__(self) -> None:
+        self._left = _MOST_HELD
+        self._held: dict[Hashable, NumpyArray] = {}
+        self._mapped: dict[Hashable, NumpyArray] = {}
+        self._file: IO[bytes] | None = None
+
+    def keep(self, key: Hashable, array: NumpyArray) -> None:
+        """Adds an array; of a part of a larger one, a copy."""
+        if array.nbytes <= min(_MOST_EACH, self._left):
+            self._left -= array.nbytes
+            self._held[key] = array if array.base is None else array.copy()
+            return
+        if self._file is None:
+            self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - for as long as the arrays
+            weakref.finalize(self, self._file.close)
+        self._mapped[key] = _mapped(array, self._file)
+
+    def pop(self, key: Hashable, default: NumpyArray | None = None) -> NumpyArray | None:
+        """Removes an array, and returns it."""
+        array = self._held.pop(key, None)
+        if array is None:
+            return self._mapped.pop(key, default)
+        self._left += array.nbytes
+        return array
+
+
+def out_of_memory(array: NumpyArray) -> NumpyArray:
+    """A large array as a map of a temporary file, so that arrays computed of it are alone in memory."""
+    if array.nbytes <= _MOST_EACH:
+        return array
+    with TemporaryFile(buffering=0) as file:
+        return _mapped(array, file)
+
+
+def _mapped(array: NumpyArray, file: IO[bytes]) -> NumpyArray:
+    """Appends an array to a file, and maps it there."""
+    import numpy as np
+
+    start = -(-file.seek(0, 2) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+    file.seek(start)
+    data = memoryview(bytes_of(array))
+    while data:
+        data = data[file.write(data) :]
+    held = mmap.mmap(file.fileno(), array.nbytes, access=mmap.ACCESS_READ, offset=start)
+    return np.ndarray(array.shape, array.dtype, held)
