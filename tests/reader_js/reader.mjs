@@ -123,7 +123,7 @@ const KINDS = {
   bigint: { value: matching(/^-?[0-9]{1,100000}$/) }, bytes: { base64 }, bytearray: { base64 },
   path: { value: text, "pure?": oneOf("posix|windows") },
   datetime: { type: oneOf("datetime|date|time|timedelta"), value: label },
-  dtype: { value: label }, reference: { name: label }, enum: { type: reference, name: label },
+  dtype: { value: label }, reference: { name: label }, external: { name: label }, enum: { type: reference, name: label },
   range: slots(nodeOf("bigint")), slice: slots(node),
 };
 const MODES = { flatten: { children: nodes, aux: node }, serializer: { payload: node } };
