@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.checkpoint.jax_export import register_jax_export as register_jax_export
     from neuralqx_struct.checkpoint.meshes import shardings as shardings
     from neuralqx_struct.checkpoint.schemas import schema_of as schema_of
+    from neuralqx_struct.checkpoint.warm_start import warm_start as warm_start
     from neuralqx_struct.classes.documents import dump_schema as dump_schema
     from neuralqx_struct.classes.examples import example as example
     from neuralqx_struct.classes.schemas import Schema as Schema
@@ -156,6 +157,7 @@ _HOME = {
     "neuralqx_struct.tools.value_differences": ("diff_values",),
     "neuralqx_struct.checkpoint.dicts": ("from_dict",),
     "neuralqx_struct.checkpoint.schemas": ("schema_of",),
+    "neuralqx_struct.checkpoint.warm_start": ("warm_start",),
     "neuralqx_struct.classes.documents": ("dump_schema",),
 }
 _MODULES = {

@@ -80,7 +80,7 @@ def _encode_parts(
     }
 
 
-def _stored_keys(spec: PyTreeSpec, count: int, aux: Any) -> Sequence[Hashable]:
+def stored_keys(spec: PyTreeSpec, count: int, aux: Any) -> Sequence[Hashable]:
     """The keys of stored children; the file lacks them, but a value without content has them."""
     if spec.names is not None and len(spec.names) == count:
         return [FieldName(name) for name in spec.names]
@@ -129,7 +129,12 @@ def _flattens(cls: type) -> bool:
     return _is_registered(cls) or {"tree_flatten", "tree_unflatten"} <= names
 
 
-def _decode_registered(node: Members, decoder: ClassDecoder) -> Any:
+def registered_spec(node: Members, decoder: ClassDecoder) -> PyTreeSpec:
+    """The registration of the class of a node.
+
+    Raises:
+        UntrustedError: No such class is known here.
+    """
     fits = _flattens if node["mode"] == "flatten" else _is_registered
     cls = decoder.resolve(node["type"], "a class that is registered as a pytree", fits)
     spec = pytree_spec(cls)
@@ -137,13 +142,18 @@ def _decode_registered(node: Members, decoder: ClassDecoder) -> Any:
         known = _registered_with_jax(cls)
         unflatten = functools.partial(_unflattened, cls) if known else cls.tree_unflatten
         spec = PyTreeSpec(cls, flatten=default_registry.flatten_one_level, unflatten=unflatten)
+    return spec
+
+
+def _decode_registered(node: Members, decoder: ClassDecoder) -> Any:
+    spec = registered_spec(node, decoder)
     problems = len(decoder.problems)
     two = spec.deserializer is not None and spec.deserializer_takes_children
     if node["mode"] == "flatten":
         aux = decoder.decode(node["aux"], AUX)
-        keys = _stored_keys(spec, len(node["children"]), aux)
+        keys = stored_keys(spec, len(node["children"]), aux)
         pairs = zip(keys, node["children"], strict=True)
-        children = [decode_member(cls, key, child, decoder) for key, child in pairs]
+        children = [decode_member(spec.cls, key, child, decoder) for key, child in pairs]
         return _made(decoder, problems, spec.deserializer if two else spec.unflatten, aux, children)
     if spec.deserializer is None or two:
         got = "one that wants children, which were not stored" if two else "none"
