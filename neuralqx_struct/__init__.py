@@ -165,9 +165,12 @@ _MODULES = {
     "filters": "neuralqx_struct.filters",
     "steps": "neuralqx_struct.evolution.steps",
 }
-_WHERE = {name: module for module, names in _HOME.items() for name in names}
+_PUBLIC = {name: module for module, names in _HOME.items() for name in names}
+#: What the classes of the user call of the layers above them.
+_INTERNAL = {"check_of_class": "neuralqx_struct.classes.bound_checks"}
+_WHERE = {**_PUBLIC, **_INTERNAL}
 
-__all__ = ["__version__", *_WHERE, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604
+__all__ = ["__version__", *_PUBLIC, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604
 
 # JAX has circular imports: two threads that begin them at different ends would wait for each other.
 _importing = threading.RLock()

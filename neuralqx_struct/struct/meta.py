@@ -25,7 +25,12 @@ from neuralqx_struct.fieldspec import (
 )
 from neuralqx_struct.references import bind, register_ref
 from neuralqx_struct.schema.migration import Migration
-from neuralqx_struct.struct.binding import SchemaBinding, check_keywords, schema_binding
+from neuralqx_struct.struct.binding import (
+    BoundCheck,
+    SchemaBinding,
+    check_keywords,
+    schema_binding,
+)
 from neuralqx_struct.struct.constructor import INIT_VARS, generate_init, is_straight, refuse_frozen
 from neuralqx_struct.struct.declarations import (
     InitVarSpec,
@@ -150,6 +155,7 @@ class StructMeta(type):
             )
         if binding is not None:
             cls.__nqx_binding__ = binding
+            cls.__nqx_check__ = BoundCheck(cls)
             cls.__nqx_ref__ = bind(cls, binding.id, binding.version)
         _complete(cls, kw_only=kw_only)
         return cls
