@@ -42,7 +42,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import Path, match_glob
 from neuralqx_struct.printing import brief, padded
-from neuralqx_struct.schema.catalogue import schemas_given
+from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.struct.equality import is_key_array
 from neuralqx_struct.trees import flattened, leaves_with_paths
 
@@ -106,7 +106,9 @@ class Receipt:
 
     def __str__(self) -> str:
         rows = [("", "path", "model", "bundle", "note")]
-        rows += [(line.outcome, line.path, line.wanted, line.stored, line.note) for line in self.lines]
+        rows += [
+            (line.outcome, line.path, line.wanted, line.stored, line.note) for line in self.lines
+        ]
         shown = [tuple(map(printable, row)) for row in rows]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         return "\n".join("  ".join(map(padded, row, widths)).rstrip() for row in shown)
@@ -166,7 +168,8 @@ def _brought(payload: Payload, rules: WarmRules, like: Any, schema: Any) -> Payl
     """The payload in the version that the rules name, or in that of the model if both are of one schema."""
     stored = payload.document.get("schema")
     if rules.ref is not None:
-        return resolve(payload, schemas_given(schema), to=rules.ref.version)
+        known = series_for(payload.document, schemas_given(schema))
+        return resolve(payload, known, to=rules.ref.version)
     series = series_of_class(type(like))
     if stored is None or series is None or series.id != stored["id"]:
         return payload
@@ -284,11 +287,14 @@ class _Start:
         """A stored array in the shape of a fresh one."""
         old, new = np.shape(held), np.shape(fresh)
         pairs = [*zip(old, new, strict=False)]
-        fits = len(old) == len(new) and {
-            "pad": all(a <= b for a, b in pairs),
-            "cut": all(a >= b for a, b in pairs),
-            "repeat": all(a and b % a == 0 for a, b in pairs),
-        }[how]
+        fits = (
+            len(old) == len(new)
+            and {
+                "pad": all(a <= b for a, b in pairs),
+                "cut": all(a >= b for a, b in pairs),
+                "repeat": all(a and b % a == 0 for a, b in pairs),
+            }[how]
+        )
         if not fits:
             message = f"expected sizes that {how} can change to {list(new)}, got {list(old)}"
             hint = "pad to larger sizes, cut to smaller ones, repeat to multiples"

@@ -4,7 +4,7 @@ A file holds their names, for people. Nothing is imported or called by such a na
 ``like``, or the default of the class that holds it.
 
 Example:
-    >>> external_name(lambda x: x), external_name(math.tau)
+    >>> external_name(lambda x: x), external_name(1.5)
     ('neuralqx_struct.codecs.external:<lambda>', None)
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import math
 import types
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -138,7 +137,7 @@ def _inside(value: Any, part: Hashable) -> Any:
     if isinstance(part, FieldName):
         return getattr(value, part)
     if isinstance(value, (Mapping, Sequence)):
-        return value[part]  # type: ignore[index,call-overload]
+        return value[part]  # type: ignore[call-overload]
     flat = default_registry.flatten_one_level(value)
     if flat is None:
         raise LookupError(part)

@@ -116,7 +116,9 @@ def resolve_by_plan(
     report = [] if report is None else report
     if series is not None and "schema" not in payload.document:
         payload = replace(payload, document=stamped(payload.document, series))
-        message = f"the payload names no schema, it was read as {payload.document['manifest']['type']}"
+        message = (
+            f"the payload names no schema, it was read as {payload.document['manifest']['type']}"
+        )
         report.append(Diagnostic("NQX425", "info", message, "$"))
     carried = carried_series(payload.document)
     known = _known(payload.document, series, carried)

@@ -107,7 +107,9 @@ def _item(path: Place) -> Place:
     steps = [entry for entry in inner if entry.name.isdecimal()]
     held = (each / name for each in inner for name in _ZARR)
     if not items and ((path / _OCDBT).is_file() or any(each.is_file() for each in held)):
-        message = f"expected {TREE_METADATA} with the names of the arrays, got a checkpoint without it"
+        message = (
+            f"expected {TREE_METADATA} with the names of the arrays, got a checkpoint without it"
+        )
         hint = f"restore {TREE_METADATA} from a copy of the checkpoint, or save it again with Orbax"
         raise IntegrityError(message, code="NQX409", hint=hint)
     known = items or sorted(steps, key=lambda step: int(step.name[:20])) or inner
@@ -126,7 +128,9 @@ def _entries(tree: Any, limits: Limits) -> list[_Entry]:
         UntrustedError: A key leads out of the folder.
     """
     if type(tree) is not dict:
-        raise damaged(f"expected tree_metadata with the leaves in {TREE_METADATA}, got {shown(tree)}")
+        raise damaged(
+            f"expected tree_metadata with the leaves in {TREE_METADATA}, got {shown(tree)}"
+        )
     if len(tree) > limits.nodes:
         message = f"expected at most {limits.nodes} leaves in a checkpoint, got {len(tree)}"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")

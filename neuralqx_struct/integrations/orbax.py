@@ -289,7 +289,9 @@ class StructRestore(_CheckpointArgs):  # type: ignore[misc]
         """
         like = options.get("like")
         if like is None and self._load_cls is None and not options.get("raw"):
-            message = "expected like= or a schema for an item that Orbax's own handler wrote, got neither"
+            message = (
+                "expected like= or a schema for an item that Orbax's own handler wrote, got neither"
+            )
             hint = "such an item names no classes: pass like=, a new state, or schema=, or raw=True for nested dicts"
             raise SerializationError(message, code="NQX401", file=str(path), hint=hint)
         handler = _ocp.StandardCheckpointHandler()

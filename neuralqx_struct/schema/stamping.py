@@ -74,20 +74,17 @@ def stamped(manifest: Mapping[str, Any], series: Series) -> dict[str, Any]:
     reading = read_plain(manifest["manifest"], series)
     if reading.findings is None:
         message = f"expected a tree like {reading.document.ref(reading.document.root)}, got another"
-        hint = (
-            "the bundle names no schema: pass the one of its tree; `neuralqx-struct infer` drafts it"
-        )
+        hint = "the bundle names no schema: pass the one of its tree; `neuralqx-struct infer` drafts it"
         raise MigrationError(message, code="NQX404", path="$.manifest", hint=hint)
     if not reading.conforms:
         raise MigrationError(found for found in reading.findings if found.severity == "error")
     versions = [each for one in series.documents.values() for each in one.closure()]
     travelling = {(each.id, each.version): each.to_data() for each in versions}
-    rest = {name: value for name, value in manifest.items() if name not in ("manifest", "digest")}
-    head = {name: rest.pop(name) for name in ("$schema", "version") if name in rest}
-    return {
-        **head,
-        "schema": schema_member(reading.document),
-        "schemas": [*travelling.values()],
-        "manifest": reading.root,
-        **rest,
-    }
+    made: dict[str, Any] = {}
+    for name, value in manifest.items():
+        if name == "manifest":
+            made |= {"schema": schema_member(reading.document), "schemas": [*travelling.values()]}
+            made["manifest"] = reading.root
+        elif name != "digest":  # which is of the bytes that were read
+            made[name] = value
+    return made

@@ -31,7 +31,7 @@ from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, coll
 from neuralqx_struct.manifest.kinds import STRUCT, iter_nodes
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
 from neuralqx_struct.paths import FieldName, Path, format_path
-from neuralqx_struct.references import SchemaRef, is_schema_ref
+from neuralqx_struct.references import SchemaRef
 
 if TYPE_CHECKING:
     from neuralqx_struct.schema.series import Series

@@ -1,7 +1,5 @@
 """Classes with schema= check their instances when they are made, exported and loaded; classes without one do not."""
 
-from __future__ import annotations
-
 import enum
 
 import jax
@@ -28,7 +26,7 @@ class Net(s.Struct, schema="lab.bound_net", version=1):
     scale: Float32[Array, "m"]
     phase: Phase = s.field(static=True, default=Phase.WARM)
     steps: int = s.field(static=True, default=3)
-    later: Later | None = None
+    later: "Later | None" = None
 
 
 class Later(s.Struct):

@@ -831,4 +831,3 @@ def test_an_item_named_state_in_v1_takes_a_registry(tmp_path):
         v1.save_checkpointables(tmp_path / "ckpt", {"state": net})
     assert s.verify(tmp_path / "ckpt" / "state") == []
     assert v1.load_checkpointables(tmp_path / "ckpt", {"state": Plain})["state"] == net
-
