@@ -121,7 +121,15 @@ def test_modules_of_equinox_with_their_optimiser(tmp_path):
     assert np.array_equal(model["model"].layers[0].weight, old["model"].layers[0].weight)
     assert np.array_equal(model["model"].layers[1].weight, wanted["model"].layers[1].weight)
     assert "model/layers/1/weight" in receipt.kept and "opt/0/count" in receipt.loaded
-    assert receipt.dropped == ("model/layers/1/out_features", "model/out_size", *tuple(f"opt/0/{moment}/{name}" for moment in ("mu", "nu") for name in ("layers/1/out_features", "out_size")))
+    assert receipt.dropped == (
+        "model/layers/1/out_features",
+        "model/out_size",
+        *tuple(
+            f"opt/0/{moment}/{name}"
+            for moment in ("mu", "nu")
+            for name in ("layers/1/out_features", "out_size")
+        ),
+    )
 
 
 def test_dtypes_and_shardings_are_those_of_the_model(tmp_path):

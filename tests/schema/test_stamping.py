@@ -131,6 +131,21 @@ def test_all_that_does_not_conform_is_named(folder, tmp_path):
     ]
 
 
+def test_a_layout_reads_a_bundle_with_other_names(folder, tmp_path):
+    old = {"net": {"0": {"w": np.ones((3, 2), "float32"), "b": np.zeros(3, "float32")}}, "t": 3}
+    layout = """
+language: "1"
+layout: old
+of: lab.net@2
+separator: "/"
+structs:
+  Net: {blocks: "net/{i}", step: t}
+  Dense: {kernel: {name: w, transpose: true}, bias: b}
+"""
+    net = s.load_schema(folder).from_layout(s.export(old, tmp_path / "old"), layout)
+    assert net.blocks[0].kernel.shape == (2, 3) and net.step == 3
+
+
 class Model(nnx.Module):
     def __init__(self, rngs):
         self.layers = nnx.List([nnx.Linear(3, 3, rngs=rngs), nnx.Linear(3, 3, rngs=rngs)])
