@@ -30,6 +30,7 @@ from neuralqx_struct.classes.documents import series_of_class
 from neuralqx_struct.codecs.external import external_name
 from neuralqx_struct.codecs.jax import NAMED_CODECS, StructDecoder
 from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
@@ -259,7 +260,7 @@ class _Start:
         self.used.add(source)
         held = stored = self.stored[source].leaf
         note = "" if source == text else f"from {source}"
-        if not _same_family(held, fresh):
+        if _family(_form(held)) != _family(_form(fresh)):
             return self.keep(text, fresh, "another kind of value", _shown(stored))
         outcome: Outcome = "loaded"
         if np.shape(held) != np.shape(fresh):
@@ -272,7 +273,7 @@ class _Start:
             held, outcome = self.resized(text, stored, fresh, how), "resized"
             note = "; ".join(filter(None, [how, note]))
         self.lines.append(ReceiptLine(text, outcome, _shown(fresh), _shown(stored), note))
-        return _placed(held, fresh)
+        return _placed(held, fresh, text)
 
     def keep(self, text: str, fresh: Any, note: str, stored: str = "") -> Any:
         """The fresh value of a leaf, with its line."""
@@ -350,19 +351,34 @@ def _unused(member: str, key: str, known: Any, where: str = "the model") -> Diag
     return Diagnostic("NQX415", "error", message, "$", hint=hint)
 
 
-def _same_family(held: Any, fresh: Any) -> bool:
-    """Whether a stored value can become one of the model: floating numbers of another width can."""
-    (old, _), (new, _) = _form(held) or ("", ()), _form(fresh) or (" ", ())
-    if old == new:
-        return True
-    return old in DTYPES and new in DTYPES and DTYPES[old].family == DTYPES[new].family
+_FAMILIES = {"bool": "bool", "int": "integer", "float": "floating", "complex": "complex"}
 
 
-def _placed(held: Any, fresh: Any) -> Any:
-    """A stored value with the dtype of a fresh one, where that lies."""
-    if not isinstance(fresh, (jax.Array, jax.ShapeDtypeStruct)):
-        return np.array(held, fresh.dtype) if isinstance(fresh, np.ndarray) else held
-    array = held if is_key_array(held) else jnp.asarray(held, fresh.dtype)
+def _family(form: tuple[str, Any] | None) -> str | None:
+    """The family of a dtype or of a type of Python numbers; the dtype itself if it has none, as those of keys."""
+    if form is None:
+        return None
+    name = form[0]
+    return _FAMILIES.get(name) or (DTYPES[name].family if name in DTYPES else name)
+
+
+def _placed(held: Any, fresh: Any, path: str) -> Any:
+    """A stored value with the dtype of a fresh one, where that lies.
+
+    Raises:
+        MigrationError: A whole number does not fit.
+    """
+    if isinstance(fresh, (bool, int, float, complex)) and not isinstance(fresh, np.generic):
+        return type(fresh)(np.asarray(held).item())
+    array = held
+    if not is_key_array(held):
+        rounds = _family(_form(fresh)) in ("floating", "complex")
+        array = cast(np.asarray(held), str(fresh.dtype), exact=not rounds, path=path)
+    if isinstance(fresh, np.ndarray):
+        return np.array(array)
+    if isinstance(fresh, np.generic):
+        return array[()]
     committed = isinstance(fresh, jax.ShapeDtypeStruct) or fresh.committed
-    placed = fresh.sharding is not None and committed
-    return jax.device_put(array, fresh.sharding) if placed else array
+    if fresh.sharding is not None and committed:
+        return jax.device_put(array, fresh.sharding)
+    return jnp.asarray(array)

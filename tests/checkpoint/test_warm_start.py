@@ -141,3 +141,18 @@ def test_dtypes_and_shardings_are_those_of_the_model(tmp_path):
     assert receipt.loaded == ("w",) and receipt.kept == ("n",)
     with pytest.raises(s.SerializationError, match="expected a fresh value"):
         s.warm_start(path, {"v": jax.ShapeDtypeStruct((2,), jnp.float32)})
+
+
+def test_numbers_of_python_and_arrays_without_axes_are_alike(tmp_path):
+    stored = {"step": jnp.int32(7), "rate": 0.5, "key": jax.random.key(3)}
+    path = s.export(stored, tmp_path / "ckpt")
+    like = {"step": 0, "rate": jnp.zeros(()), "key": jax.random.key(0)}
+    model, receipt = s.warm_start(path, like)
+    assert (model["step"], float(model["rate"])) == (7, 0.5) and len(receipt.loaded) == 3
+    assert jax.random.key_data(model["key"]).tolist() == jax.random.key_data(stored["key"]).tolist()
+
+
+def test_whole_numbers_have_to_fit(tmp_path):
+    path = s.export({"n": np.array([300])}, tmp_path / "ckpt")
+    with pytest.raises(s.MigrationError):
+        s.warm_start(path, {"n": np.zeros(1, "int8")})
