@@ -68,7 +68,7 @@ def external_name(value: Any) -> str | None:
         return printable(value.__name__)
     names = base_names(type(value))
     if not _LIBRARY_CODE.isdisjoint(names):
-        return names[0]
+        return printable(names[0])
     if not isinstance(value, _CODE):
         return None
     name = getattr(value, "__qualname__", None)

@@ -16,14 +16,18 @@ class Phase(enum.Enum):
     DONE = 2
 
 
+MATRIX = Float32[Array, "n m"]
+VECTOR = Float32[Array, "m"]
+
+
 class Layer(s.Struct):
-    kernel: Float32[Array, "n m"]
+    kernel: MATRIX
 
 
 class Net(s.Struct, schema="lab.bound_net", version=1):
     layers: list[Layer]
-    bias: Float32[Array, "m"]
-    scale: Float32[Array, "m"]
+    bias: VECTOR
+    scale: VECTOR
     phase: Phase = s.field(static=True, default=Phase.WARM)
     steps: int = s.field(static=True, default=3)
     later: "Later | None" = None
