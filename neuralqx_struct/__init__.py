@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from neuralqx_struct.checkpoint.jax_export import register_jax_export as register_jax_export
     from neuralqx_struct.checkpoint.meshes import shardings as shardings
     from neuralqx_struct.checkpoint.schemas import schema_of as schema_of
+    from neuralqx_struct.checkpoint.warm_start import warm_start as warm_start
     from neuralqx_struct.classes.documents import dump_schema as dump_schema
     from neuralqx_struct.classes.examples import example as example
     from neuralqx_struct.classes.schemas import Schema as Schema
@@ -156,6 +157,7 @@ _HOME = {
     "neuralqx_struct.tools.value_differences": ("diff_values",),
     "neuralqx_struct.checkpoint.dicts": ("from_dict",),
     "neuralqx_struct.checkpoint.schemas": ("schema_of",),
+    "neuralqx_struct.checkpoint.warm_start": ("warm_start",),
     "neuralqx_struct.classes.documents": ("dump_schema",),
 }
 _MODULES = {
@@ -163,9 +165,12 @@ _MODULES = {
     "filters": "neuralqx_struct.filters",
     "steps": "neuralqx_struct.evolution.steps",
 }
-_WHERE = {name: module for module, names in _HOME.items() for name in names}
+_PUBLIC = {name: module for module, names in _HOME.items() for name in names}
+#: What the classes of the user call of the layers above them.
+_INTERNAL = {"check_of_class": "neuralqx_struct.classes.bound_checks"}
+_WHERE = {**_PUBLIC, **_INTERNAL}
 
-__all__ = ["__version__", *_WHERE, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604
+__all__ = ["__version__", *_PUBLIC, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604
 
 # JAX has circular imports: two threads that begin them at different ends would wait for each other.
 _importing = threading.RLock()

@@ -198,6 +198,7 @@ EVERY_KIND = [
     {"__kind__": "range", "start": 0, "stop": {"__kind__": "bigint", "value": "99"}, "step": -1},
     {"__kind__": "bytearray", "base64": ""},
     {"__kind__": "reference", "name": "jax.nn:relu"},
+    {"__kind__": "external", "name": "lab.model:activation"},
     {"__kind__": "path", "value": "a", "pure": "windows"},
     {"__kind__": "list", "items": [1, {"__kind__": "tuple", "items": []}]},
     {"__kind__": "set", "items": [1]},

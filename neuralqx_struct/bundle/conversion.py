@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -92,10 +92,11 @@ def convert(
     overwrite: bool = False,
     limits: Limits | None = None,
     progress: Progress | None = None,
+    edited: Callable[[dict[str, Any]], dict[str, Any]] = lambda manifest: manifest,
 ) -> Converted:
     """Writes a bundle in another form: folder or zip, another store, compressed or not, without unused arrays.
 
-    The values and all else in the manifest stay the same. The source is never changed. A bundle of
+    The values and all else in the manifest stay the same, unless ``edited``. The source is never changed. A bundle of
     neuraLQX becomes one of this library, with checksums.
 
     Args:
@@ -107,6 +108,7 @@ def convert(
         overwrite: Replace an existing bundle, which may be the source itself.
         limits: Sizes above which the source is refused.
         progress: Called with bytes done and bytes in all.
+        edited: Returns the manifest of the new bundle; it names the same arrays.
 
     Returns:
         The new bundle and its sizes. From folder to folder, if nothing about the arrays changes, the files
@@ -119,14 +121,14 @@ def convert(
     source, out = place_of(source), place_of(out)
     with opened(source, limits) as held:
         payload = held.payload()
-        document = payload.document
+        foreign = payload.document.keys() == FOREIGN_MEMBERS
+        document = edited(payload.document)
         records = document["arrays"]
         chosen = store or store_of(records).name
         unused = tuple(name for name, record in records.items() if compact and "unused" in record)
         kept = {name: record for name, record in records.items() if name not in unused}
         nbytes = total_bytes(kept)
         joined = compact and (bool(unused) or len(set(map(file_of, kept.values()))) > 1)
-        foreign = document.keys() == FOREIGN_MEMBERS
         linked = (
             held.held.is_folder
             and form_of(out) is form_of(held.path)

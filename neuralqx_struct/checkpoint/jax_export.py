@@ -23,7 +23,8 @@ import jax.export
 from neuralqx_struct.checkpoint import from_state_dict, to_state_dict
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.fieldspec import is_struct
-from neuralqx_struct.paths import PathTree, TreePath
+from neuralqx_struct.manifest.kinds import EXTERNAL
+from neuralqx_struct.paths import PathTree, TreePath, format_path
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.struct.pytree import Layout
 
@@ -112,6 +113,18 @@ def aux_to_bytes(cls: Any, aux: tuple[Any, ...]) -> bytes:
         )
     payload = to_state_dict({name: values[name] for name in layout.statics})
     del payload["array_data"]  # static values hold no arrays
+    code = [
+        Diagnostic(
+            "NQX430",
+            "error",
+            f"expected a static value that is data, got {node['name']}, which is code",
+            path=format_path(path),
+            hint="give the field a default and declare it with reset=True, which keeps it out of the treedef",
+        )
+        for path, node in EXTERNAL.within(payload["manifest"])
+    ]
+    if code:  # no reader of an exported function could give it
+        raise SerializationError(code)
     return json.dumps(payload).encode()
 
 

@@ -291,9 +291,10 @@ def _migrated(payload: Payload, options: DecodeOptions) -> tuple[Payload, Mappin
         "trust": options.trust,
     }
     if target is not None and series is not None:
-        # A payload can predate the schema of a Python class; it is then read without one.
         stored = payload.document.get("schema")
-        named = stored is not None or bound_document(root) is None
+        # A struct can predate the schema of its Python class; it is then read without one.
+        plain = not STRUCT.matches(payload.document["manifest"])
+        named = stored is not None or plain or bound_document(root) is None
         current = stored is not None and stored == schema_member(target)
         if named and not current and not _holds_subclass(payload, root, options):
             payload = resolve(payload, series, to=target.version, **given)

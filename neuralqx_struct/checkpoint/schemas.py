@@ -6,6 +6,7 @@ Classes are written by ``classes/writer.py``; trees are encoded without data and
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -14,9 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import class_schema, document_of
+from neuralqx_struct.codecs.external import external_name
 from neuralqx_struct.codecs.jax import StructEncoder
-from neuralqx_struct.codecs.remedies import known_remedy
+from neuralqx_struct.codecs.nodes import unsaveable
 from neuralqx_struct.errors import Diagnostic, within_stack
+from neuralqx_struct.manifest.kinds import EXTERNAL
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.struct.pytree import path_parts
@@ -67,8 +70,13 @@ def schema_of(
     encoder = StructEncoder(check=False)
     left: list[Diagnostic] = []
     node = encoder.encode(_concrete(obj, left))
+    if EXTERNAL.matches(node):
+        raise unsaveable(f"expected data, got {node['name']}, which is code", "pass its data")
     if node is None and encoder.problems:
         encoder.finish()
+    for path, code in EXTERNAL.within(node):
+        message = f"expected data, got {code['name']}, which is code; its type is pytree"
+        left.append(Diagnostic("NQX134", "info", message, format_path(path)))
     if report is not None:
         report += left
         report += [replace(each, code="NQX134", severity="info") for each in encoder.problems]
@@ -95,7 +103,7 @@ def _concrete(tree: Any, left: list[Diagnostic]) -> Any:
         if not _is_code_in_part(leaf):
             return leaf
         nodes = _nodes_of(leaf)
-        code = ", ".join(each.name for each in fields(leaf) if each.name not in nodes)
+        code = ", ".join(_code_beside(leaf, nodes))
         message = (
             f"expected data, got the {type(leaf).__qualname__} with {code}, which is code; left out"
         )
@@ -110,8 +118,17 @@ def _concrete(tree: Any, left: list[Diagnostic]) -> Any:
 
 
 def _is_code_in_part(value: Any) -> bool:
-    """True for dataclasses that have nodes for JAX and cannot be saved."""
-    return is_dataclass(value) and known_remedy(type(value)) is not None and bool(_nodes_of(value))
+    """True for dataclasses that have nodes for JAX, and code beside them."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return False
+    nodes = _nodes_of(value)
+    return bool(nodes) and bool(_code_beside(value, nodes))
+
+
+def _code_beside(value: Any, nodes: Mapping[str, Any]) -> list[str]:
+    """The fields of a dataclass that hold code and are no nodes."""
+    others = [each.name for each in fields(value) if each.name not in nodes]
+    return [name for name in others if external_name(getattr(value, name, None)) is not None]
 
 
 def _nodes_of(value: Any) -> dict[str, Any]:

@@ -198,11 +198,15 @@ class InstanceCheck:
     Args:
         document: The schema.
         name: The struct.
+        see: Reads a live value.
     """
 
-    def __init__(self, document: Document, name: str) -> None:
+    def __init__(
+        self, document: Document, name: str, see: Callable[[Any], Seen] = see_value
+    ) -> None:
         self.document = document
         self.name = name
+        self._see = see
         self._any = Mark(document)
         self.last: tuple[Signature, Verdict] = ((), None)
         self._marks: dict[Signature, Verdict] = {}
@@ -213,9 +217,9 @@ class InstanceCheck:
         cls, values = type(instance), self._get(instance)
         mark = self.known(cls, *values)
         if mark is None:
-            read = WithoutData()
+            read = WithoutData(self._see)
             if self._walk(instance, read) or read.needed:
-                return self._walk(instance, see_value)
+                return self._walk(instance, self._see)
             mark = self._remember(cls, values)
         if mark:
             put(instance, MARK, mark)

@@ -7,6 +7,7 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -109,14 +110,15 @@ INSIDE.append(_children)
 
 
 class WithoutData:
-    """Reads like :func:`see_value`, but without the numbers in arrays, and records whether a constraint needs them."""
+    """Reads like another reader, but without the numbers in arrays, and records whether a constraint needs them."""
 
-    def __init__(self) -> None:
+    def __init__(self, see: Callable[[Any], Seen] = see_value) -> None:
+        self._see = see
         self._arrays: list[Shaped] = []
 
     def __call__(self, value: Any) -> Seen:
         """A value without the numbers in it."""
-        seen = see_value(value)
+        seen = self._see(value)
         if seen.sort != "array":
             return seen
         hidden = Shaped(seen.dtype, seen.shape)

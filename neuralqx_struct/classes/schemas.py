@@ -115,7 +115,8 @@ class Schema:
         """Loads a foreign checkpoint as this version's root class.
 
         Args:
-            source: The path or URL of a file or folder that another program wrote, or a mapping of names to arrays.
+            source: The path or URL of a file or folder that another program wrote, a mapping of names to arrays, or the path
+                of a bundle, whose arrays and plain values are named by their paths.
             layout: The name of one of :attr:`layouts`, or the path or the text of a layout.
             values: Values and sizes that the file does not show, by name or path; they win over those of the layout.
             storage_options: Options of fsspec for a URL, such as keys.

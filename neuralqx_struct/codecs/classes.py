@@ -24,6 +24,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from neuralqx_struct.codecs.external import EXTERNAL_CODEC, decode_member
 from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, unsaveable
 from neuralqx_struct.codecs.remedies import known_remedy
 from neuralqx_struct.errors import (
@@ -182,8 +183,10 @@ def _encode_fields(value: Any, names: Sequence[str], encoder: Encoder) -> Member
     return {"type": ref, "fields": fields}
 
 
-def _decode_fields(cls: Any, names: Sequence[str], node: Members, decoder: Decoder) -> Any:
-    values = decoder.fields(node)
+def _decode_fields(cls: Any, names: Sequence[str], node: Members, decoder: ClassDecoder) -> Any:
+    values: dict[str, Any] = {}
+    for name, child in node["fields"].items():
+        values[name] = decode_member(cls, FieldName(name), child, decoder)
     if set(names) != set(values):
         expected = f"the fields {', '.join(names)} of {cls.__name__}"
         message = f"expected {expected}, got {', '.join(values)}"
@@ -356,14 +359,6 @@ def _raw_name(node: Members, _: Decoder) -> Any:
 
 CLASS_CODECS = (
     Codec(
-        KINDS["reference"],
-        (),
-        lambda value, _: {"name": _names()[id(value)]},
-        _decode_reference,
-        lambda value: callable(value) and id(value) in _names(),
-        _raw_name,
-    ),
-    Codec(
         KINDS["pytree-dataclass"],
         (),
         _encode_dataclass,
@@ -385,6 +380,15 @@ CLASS_CODECS = (
         _encode_enum,
         _decode_enum,
         lambda value: isinstance(value, enum.Enum),
+        _raw_name,
+    ),
+    EXTERNAL_CODEC,
+    Codec(
+        KINDS["reference"],
+        (),
+        lambda value, _: {"name": _names()[id(value)]},
+        _decode_reference,
+        lambda value: callable(value) and id(value) in _names(),
         _raw_name,
     ),
 )

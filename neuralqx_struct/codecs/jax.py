@@ -10,7 +10,8 @@ Example:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,10 +23,16 @@ from neuralqx_struct.codecs.arrays import decode_full
 from neuralqx_struct.codecs.classes import CLASS_CODECS, ClassDecoder, DecodeOptions
 from neuralqx_struct.codecs.nodes import Codec, Codecs, Encoder, unsaveable
 from neuralqx_struct.codecs.plain import PLAIN_CODECS
-from neuralqx_struct.codecs.pytrees import FOREIGN_CODEC, REGISTERED_CODEC, STRUCT_CODEC
+from neuralqx_struct.codecs.pytrees import (
+    FOREIGN_CODEC,
+    REGISTERED_CODEC,
+    STRUCT_CODEC,
+    registered_spec,
+    stored_keys,
+)
 from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named
 from neuralqx_struct.dtypes.casts import cast as cast_array
-from neuralqx_struct.errors import Diagnostic, MigrationError, SerializationError
+from neuralqx_struct.errors import Diagnostic, MigrationError, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY
 from neuralqx_struct.manifest.payload import StoredArrays
@@ -321,3 +328,20 @@ CODECS.require(KINDS)
 RAW_CODECS = Codecs(
     [replace(codec, decode=codec.raw or codec.decode) for codec in CODECS.by_kind.values()]
 )
+
+
+def _named_children(node: Members, decoder: StructDecoder) -> Any:
+    """The children of an instance by the keys that JAX has for them; by their positions if its class is not known."""
+    if node["mode"] == "serializer":
+        return decoder.decode(node["payload"])
+    children = node["children"]
+    keys: Sequence[Hashable] = range(len(children))
+    with suppress(StructError):
+        spec = registered_spec(node, decoder)
+        whole = StructDecoder(decoder.arrays, replace(decoder.options, raw=False))
+        keys = stored_keys(spec, len(children), whole.decode(node["aux"]))
+    return {key: decoder.decode(child, key) for key, child in zip(keys, children, strict=True)}
+
+
+#: As :data:`RAW_CODECS`, with the keys of JAX for the children of registered classes, so that paths are those of objects.
+NAMED_CODECS = RAW_CODECS.extended([replace(REGISTERED_CODEC, decode=_named_children)])

@@ -26,6 +26,7 @@ from neuralqx_struct.codecs.classes import (
     reachable_ref,
     refuse_code,
 )
+from neuralqx_struct.codecs.external import AUX, child_keys, decode_member, value_in_like
 from neuralqx_struct.codecs.nodes import Codec, Encoder, unsaveable
 from neuralqx_struct.errors import (
     MOST_HINTS,
@@ -38,11 +39,11 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
 from neuralqx_struct.filters.predicates import node_tags
-from neuralqx_struct.manifest.kinds import KINDS, STRUCT
-from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.manifest.kinds import EXTERNAL, KINDS, STRUCT
+from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.references import class_ref, is_schema_ref, stored_class
 from neuralqx_struct.struct.lifecycle import verify
-from neuralqx_struct.struct.pytree import holder_of, path_part
+from neuralqx_struct.struct.pytree import holder_of
 from neuralqx_struct.struct.registration import PyTreeSpec, pytree_spec
 
 if TYPE_CHECKING:
@@ -69,31 +70,24 @@ def _encode_parts(
     ref: str, value: Any, children: Iterable[Any], aux: Any, encoder: Encoder
 ) -> Members:
     children = list(children)
-    keys = _child_keys(value, len(children))
+    keys = child_keys(value, len(children))
     nodes = [encoder.encode(child, key) for key, child in zip(keys, children, strict=True)]
     return {
         "type": ref,
         "mode": "flatten",
         "children": nodes,
-        "aux": encoder.encode(aux, "aux"),
+        "aux": encoder.encode(aux, AUX),
     }
 
 
-def _child_keys(value: Any, count: int) -> Sequence[Hashable]:
-    """The keys that JAX has for the children of a registered value, or their positions."""
-    pairs = (default_registry.flatten_one_level_with_keys(value) or ((), None))[0]
-    keys = [position if key is None else path_part(key) for position, (key, _) in enumerate(pairs)]
-    return keys if len(keys) == count else range(count)
-
-
-def _stored_keys(spec: PyTreeSpec, count: int, aux: Any) -> Sequence[Hashable]:
+def stored_keys(spec: PyTreeSpec, count: int, aux: Any) -> Sequence[Hashable]:
     """The keys of stored children; the file lacks them, but a value without content has them."""
     if spec.names is not None and len(spec.names) == count:
         return [FieldName(name) for name in spec.names]
     if spec.deserializer_takes_children:  # the payload is no auxiliary data
         return range(count)
     try:
-        return _child_keys(_unflattened(spec.cls, aux, [None] * count), count)
+        return child_keys(_unflattened(spec.cls, aux, [None] * count), count)
     except Exception:  # noqa: BLE001 - code of the user, which may refuse None
         return range(count)
 
@@ -135,7 +129,12 @@ def _flattens(cls: type) -> bool:
     return _is_registered(cls) or {"tree_flatten", "tree_unflatten"} <= names
 
 
-def _decode_registered(node: Members, decoder: ClassDecoder) -> Any:
+def registered_spec(node: Members, decoder: ClassDecoder) -> PyTreeSpec:
+    """The registration of the class of a node.
+
+    Raises:
+        UntrustedError: No such class is known here.
+    """
     fits = _flattens if node["mode"] == "flatten" else _is_registered
     cls = decoder.resolve(node["type"], "a class that is registered as a pytree", fits)
     spec = pytree_spec(cls)
@@ -143,13 +142,18 @@ def _decode_registered(node: Members, decoder: ClassDecoder) -> Any:
         known = _registered_with_jax(cls)
         unflatten = functools.partial(_unflattened, cls) if known else cls.tree_unflatten
         spec = PyTreeSpec(cls, flatten=default_registry.flatten_one_level, unflatten=unflatten)
+    return spec
+
+
+def _decode_registered(node: Members, decoder: ClassDecoder) -> Any:
+    spec = registered_spec(node, decoder)
     problems = len(decoder.problems)
     two = spec.deserializer is not None and spec.deserializer_takes_children
     if node["mode"] == "flatten":
-        aux = decoder.decode(node["aux"], "aux")
-        keys = _stored_keys(spec, len(node["children"]), aux)
+        aux = decoder.decode(node["aux"], AUX)
+        keys = stored_keys(spec, len(node["children"]), aux)
         pairs = zip(keys, node["children"], strict=True)
-        children = [decoder.decode(child, key) for key, child in pairs]
+        children = [decode_member(spec.cls, key, child, decoder) for key, child in pairs]
         return _made(decoder, problems, spec.deserializer if two else spec.unflatten, aux, children)
     if spec.deserializer is None or two:
         got = "one that wants children, which were not stored" if two else "none"
@@ -227,12 +231,16 @@ def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
         held: str | None = name
         if name not in stored:
             held = next((alias for alias in spec.aliases if alias in stored), None)
-        if held is None:
-            _fill_in(spec, values, decoder, stored)
+        child = None if held is None else stored.pop(held)
+        given = _given(spec, decoder) if held is None or EXTERNAL.matches(child) else ()
+        if given:
+            (values[name],) = given
+        elif held is None:
+            decoder.problems.append(_lacking(name, decoder, stored))
         else:
             key = FieldName(name, tagged(spec, tags), holder)
             decoder.hooks = hooks and name not in cls.__nqx_stacked__
-            values[name] = decoder.decode(stored.pop(held), key)
+            values[name] = decoder.decode(child, key)
     decoder.hooks = hooks
     for name in stored:
         _note_unknown(name, cls, decoder)
@@ -265,44 +273,34 @@ def _refusal(error: Exception, cls: type, where: str) -> list[Diagnostic]:
     return found
 
 
-def _fill_in(
-    spec: FieldSpec, values: dict[str, Any], decoder: StructDecoder, stored: Mapping[str, Node]
-) -> None:
-    """Gives a field that was not saved the value of the caller, or its default."""
+def _given(spec: FieldSpec, decoder: StructDecoder) -> tuple[Any, ...]:
+    """The value of a field that the payload lacks, in a tuple: of the caller, or the default; empty without either."""
     name, options = spec.name, decoder.options
-    path = f"{format_path(decoder.path)}.{name}"
     if name in options.fill:
-        values[name] = options.fill[name]
-    elif options.like is not None and (held := _value_at(options.like, (*decoder.path, name))):
-        (values[name],) = held
-        if spec.should_serialize:
-            message = "took the value of like=, the payload has none"
-            options.report.append(Diagnostic("NQX425", "info", message, path))
-    elif spec.has_default:
-        values[name] = spec.make_default()
-        if not spec.reset and spec.should_serialize:
-            message = "took the default, the payload has no value"
-            options.report.append(Diagnostic("NQX425", "info", message, path))
-    else:
-        few = len(decoder.problems) < MOST_HINTS
-        meant = did_you_mean(name, stored) if few else None
-        hint = f"give the field a default, pass fill={{{name!r}: ...}}, or write a migration that adds it"
-        if meant:
-            hint = (
-                f"the payload has a field that is not in the class: {meant} add aliases=({name!r},)"
-            )
-        message = "expected a stored value or a default, got neither"
-        decoder.problems.append(Diagnostic("NQX414", "error", message, path, hint=hint))
+        return (options.fill[name],)
+    message, noted = "took the value of like=, the payload has none", spec.should_serialize
+    held = value_in_like(decoder, FieldName(name))
+    if not held and spec.has_default:
+        message, noted = "took the default, the payload has no value", noted and not spec.reset
+        held = (spec.make_default(),)
+    if held and noted:
+        path = format_path((*decoder.path, FieldName(name)))
+        options.report.append(Diagnostic("NQX425", "info", message, path))
+    return held
 
 
-def _value_at(value: Any, path: Path) -> tuple[Any, ...]:
-    """The value at a path of an object, in a tuple; an empty one if there is none."""
-    for part in path:
-        try:
-            value = getattr(value, str(part)) if is_struct(value) else value[part]
-        except (AttributeError, TypeError, LookupError):
-            return ()
-    return (value,)
+def _lacking(name: str, decoder: StructDecoder, stored: Mapping[str, Node]) -> Diagnostic:
+    """The finding about a field without a value."""
+    few = len(decoder.problems) < MOST_HINTS
+    meant = did_you_mean(name, stored) if few else None
+    hint = (
+        f"give the field a default, pass fill={{{name!r}: ...}}, or write a migration that adds it"
+    )
+    if meant:
+        hint = f"the payload has a field that is not in the class: {meant} add aliases=({name!r},)"
+    message = "expected a stored value or a default, got neither"
+    path = f"{format_path(decoder.path)}.{name}"
+    return Diagnostic("NQX414", "error", message, path, hint=hint)
 
 
 _SEVERITY: Mapping[Unknown, Severity] = {"error": "error", "warn": "warning", "drop": "info"}

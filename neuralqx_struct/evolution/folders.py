@@ -33,6 +33,7 @@ from neuralqx_struct.evolution.plans import Plan
 from neuralqx_struct.manifest import DEFAULT_FILE, Limits
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given, series_for
 from neuralqx_struct.schema.series import Series
+from neuralqx_struct.schema.stamping import under_schema
 from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED
 
 #: ``planned`` by a dry run, ``migrated`` now, ``skipped`` because the output was complete, ``failed``, or ``waiting``
@@ -368,7 +369,9 @@ def _migrated(
 ) -> Item:
     if _is_there(out) and not options["overwrite"]:
         document = bundle.read_manifest(path, limits=options["limits"])
-        wanted = target_version(document, series_for(document, given), to)
+        series = series_for(document, given)
+        document = under_schema(document, series)
+        wanted = target_version(document, series, to)
         _require_complete(out, document["schema"]["id"], wanted, options["limits"])
         return Item(path, out, "skipped")
     done = migrate(path, out, to=to, schema=given, **options)

@@ -44,6 +44,7 @@ from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.schema.conformance import conform_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
+from neuralqx_struct.schema.stamping import stamped
 from neuralqx_struct.stores.store import store_of
 
 __all__ = [
@@ -76,7 +77,7 @@ def resolve(
     """Brings a payload to the version that its reader wants.
 
     Args:
-        payload: As read from a bundle; not changed.
+        payload: As read from a bundle; not changed. A plain tree is read by the newest version that it conforms to.
         series: The reader's versions, which win; None for those that travel in the bundle.
         to: A version, ``"head"`` (the newest of the reader), or a negative number of versions to go back.
         unknown: Treatment of stored fields that the wanted version lacks: ``error``, ``warn`` or ``drop``.
@@ -113,6 +114,12 @@ def resolve_by_plan(
 ) -> tuple[Payload, Plan]:
     """As :func:`resolve`, with the plan."""
     report = [] if report is None else report
+    if series is not None and "schema" not in payload.document:
+        payload = replace(payload, document=stamped(payload.document, series))
+        message = (
+            f"the payload names no schema, it was read as {payload.document['manifest']['type']}"
+        )
+        report.append(Diagnostic("NQX425", "info", message, "$"))
     carried = carried_series(payload.document)
     known = _known(payload.document, series, carried)
     written = payload.document["schema"]
@@ -153,7 +160,7 @@ def _known(
             "expected a payload that names its schema, got one without",
             code="NQX404",
             path="$.schema",
-            hint="it was saved from plain Python objects; load it with the class that wrote it",
+            hint="it was saved from plain Python objects; pass the schema of its tree, or load it with the class that wrote it",
         )
     return _known_versions(written, series, carried)
 

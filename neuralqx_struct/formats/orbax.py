@@ -45,7 +45,13 @@ from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.printing import listed
 from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED, Files, package
+from neuralqx_struct.stores.orbax_layout import (
+    STEP_METADATA,
+    TREE_METADATA,
+    UNFINISHED,
+    Files,
+    package,
+)
 from neuralqx_struct.stores.store import about, about_each, require_possible
 
 if TYPE_CHECKING:
@@ -53,11 +59,10 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_TREE: Final = "_METADATA"
 _TEXTS: Final = "_strings.json"
 _COMPLETE: Final = "store_array_data_equal_to_fill_value"
 _OCDBT: Final = "manifest.ocdbt"
-_ROOTS: Final = {_TREE, STEP_METADATA, _OCDBT, "orbax.checkpoint"}
+_ROOTS: Final = {TREE_METADATA, STEP_METADATA, _OCDBT, "orbax.checkpoint"}
 _ZARR: Final = (".zarray", "zarr.json")  # in the folder of each array without OCDBT
 _SPECIAL: Final = {"", ".", ".."}
 _AHEAD: Final = 64  # arrays that are opened at a time
@@ -88,11 +93,11 @@ def _item(path: Place) -> Place:
     if UNFINISHED in path.name:
         message = f"expected a finished checkpoint, got one that is still named {UNFINISHED}"
         raise IntegrityError(message, code="NQX408", hint="take the step before it")
-    if (path / _TREE).is_file():
+    if (path / TREE_METADATA).is_file():
         return path
     inner: list[Any] = [each for each in path.iterdir() if each.is_dir() and not each.is_symlink()]
     inner.sort(key=lambda each: str(each.name))
-    items: list[Place] = [entry for entry in inner if (entry / _TREE).is_file()]
+    items: list[Place] = [entry for entry in inner if (entry / TREE_METADATA).is_file()]
     if len(items) == 1:
         return items[0]
     bundles = None if items else contents(path, MANIFEST)
@@ -102,8 +107,10 @@ def _item(path: Place) -> Place:
     steps = [entry for entry in inner if entry.name.isdecimal()]
     held = (each / name for each in inner for name in _ZARR)
     if not items and ((path / _OCDBT).is_file() or any(each.is_file() for each in held)):
-        message = f"expected {_TREE} with the names of the arrays, got a checkpoint without it"
-        hint = f"restore {_TREE} from a copy of the checkpoint, or save it again with Orbax"
+        message = (
+            f"expected {TREE_METADATA} with the names of the arrays, got a checkpoint without it"
+        )
+        hint = f"restore {TREE_METADATA} from a copy of the checkpoint, or save it again with Orbax"
         raise IntegrityError(message, code="NQX409", hint=hint)
     known = items or sorted(steps, key=lambda step: int(step.name[:20])) or inner
     what = "trees" if items else "steps" if steps else "items"
@@ -121,7 +128,9 @@ def _entries(tree: Any, limits: Limits) -> list[_Entry]:
         UntrustedError: A key leads out of the folder.
     """
     if type(tree) is not dict:
-        raise damaged(f"expected tree_metadata with the leaves in {_TREE}, got {shown(tree)}")
+        raise damaged(
+            f"expected tree_metadata with the leaves in {TREE_METADATA}, got {shown(tree)}"
+        )
     if len(tree) > limits.nodes:
         message = f"expected at most {limits.nodes} leaves in a checkpoint, got {len(tree)}"
         raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
@@ -177,7 +186,7 @@ class _Folder:
         self._stored = files.stored  # nothing is opened before all are found to be plain files
         self._tensorstore = package("tensorstore")
         self._ocdbt = files.has(_OCDBT)
-        document = self.json(_TREE)
+        document = self.json(TREE_METADATA)
         self.entries = _entries(document.get("tree_metadata"), limits)
         self.texts = self.json(_TEXTS) if files.has(_TEXTS) else {}
         self._request = {

@@ -30,7 +30,14 @@ import numpy as np
 
 from neuralqx_struct.bundle.members import formatted, recorded, signed, write_file
 from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.checkpoint import LoadOptions, load, snapshot
+from neuralqx_struct.checkpoint import (
+    LoadOptions,
+    ReadOptions,
+    from_state_dict,
+    load,
+    snapshot,
+    to_state_dict,
+)
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import Values, is_struct
@@ -40,7 +47,7 @@ from neuralqx_struct.printing import brief
 from neuralqx_struct.stores.checksums import crc32
 from neuralqx_struct.stores.hosts import agreed, count, rank
 from neuralqx_struct.stores.orbax import ORBAX
-from neuralqx_struct.stores.orbax_layout import package
+from neuralqx_struct.stores.orbax_layout import TREE_METADATA, package
 from neuralqx_struct.stores.orbax_writing import Ready, array_handler, handed_over
 
 __all__ = ["StructCheckpointHandler", "StructHandler", "StructRestore", "StructSave"]
@@ -243,7 +250,8 @@ class StructRestore(_CheckpointArgs):  # type: ignore[misc]
     """How to restore an item.
 
     Args:
-        load_cls: The class that the root must be; an item of an older version of its schema is migrated.
+        load_cls: The class that the root must be; an item of an older version of its schema is migrated. An item that
+            Orbax's ``StandardSave`` wrote is restored too, with ``like`` or under the schema.
         schema: In place of ``load_cls``, a Schema, or the folder, file or text of one.
         **options: The other options of :func:`~neuralqx_struct.load`, such as ``mesh``, ``rules``, ``select``.
 
@@ -269,7 +277,29 @@ class StructRestore(_CheckpointArgs):  # type: ignore[misc]
     def load(self, path: Path, limits: Limits | None = None) -> Any:
         """Loads a bundle with these options, and with other limits if they have none."""
         options: LoadOptions = {"limits": limits, **self._options}
+        if not (path / MANIFEST).exists() and (path / TREE_METADATA).exists():
+            return self._load_tree(path, options)
         return load(path, load_cls=self._load_cls, **options)
+
+    def _load_tree(self, path: Path, options: LoadOptions) -> Any:
+        """Loads an item of a run that began with ``StandardSave`` or ``PyTreeSave``, which names no classes.
+
+        Raises:
+            SerializationError: No option determines what the tree becomes; or it does not fit the class.
+        """
+        like = options.get("like")
+        if like is None and self._load_cls is None and not options.get("raw"):
+            message = (
+                "expected like= or a schema for an item that Orbax's own handler wrote, got neither"
+            )
+            hint = "such an item names no classes: pass like=, a new state, or schema=, or raw=True for nested dicts"
+            raise SerializationError(message, code="NQX401", file=str(path), hint=hint)
+        handler = _ocp.StandardCheckpointHandler()
+        tree = handler.restore(_path_of_orbax(path), args=_ocp.args.StandardRestore(like))
+        if like is not None or options.get("raw"):
+            return tree
+        read: Any = {name: options[name] for name in ReadOptions.__annotations__ if name in options}  # type: ignore[literal-required]
+        return from_state_dict(to_state_dict(tree, copy=False), load_cls=self._load_cls, **read)
 
 
 class StructHandler(_CheckpointableHandler):  # type: ignore[misc]

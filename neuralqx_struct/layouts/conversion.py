@@ -37,6 +37,7 @@ from neuralqx_struct.layouts.payloads import adopted, foreign_of, released, soun
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given
 from neuralqx_struct.schema.series import Series
+from neuralqx_struct.schema.stamping import under_schema
 from neuralqx_struct.stores.store import Progress, store_of
 
 
@@ -62,13 +63,14 @@ def convert(
     """Writes a bundle in another form or store, a foreign file as a bundle, or a bundle as a foreign file.
 
     The source is never changed. Between bundles the values and all else in the manifest stay the same; a bundle of
-    neuraLQX becomes one of this library, with checksums. A foreign file needs a schema and a layout.
+    neuraLQX becomes one of this library, with checksums. A plain tree comes under a schema: it becomes a bundle of the newest
+    version that it conforms to. A foreign file needs a schema and a layout.
 
     Args:
         source: A bundle, or a file or folder that another program wrote, or the URL of one.
         out: The target, a path or a URL; with the suffix ``.zip`` one file. With a layout and the suffix of a foreign format,
             such as ``.safetensors``, a foreign file.
-        schema: The schema of a foreign file: a Series or Schema, or the path of a schema.
+        schema: The schema of a foreign file or of a plain tree: a Series or Schema, or the path of a schema.
         layout: The name of one of its layouts, or the path or text of one.
         values: Values and sizes that the foreign file does not show.
         max_shard_size: Bytes of arrays in one file; the target is then a folder of safetensors files.
@@ -98,6 +100,8 @@ def convert(
         foreign = formats.is_foreign(source)
     wanted = _format_of(out, max_shard_size)
     if not foreign and layout is None and max_shard_size is None:
+        given = schemas_given(schema)
+        one = given if isinstance(given, Series) else None  # a project's catalogue chooses none
         return conversion.convert(
             source,
             out,
@@ -107,6 +111,7 @@ def convert(
             overwrite=overwrite,
             limits=limits,
             progress=progress,
+            edited=lambda manifest: under_schema(manifest, one),
         )
     series = _series(schema, layout, source)
     require_apart(source, out)

@@ -17,10 +17,12 @@ import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -30,6 +32,7 @@ from neuralqx_struct.errors import (
     did_you_mean,
     has_errors,
 )
+from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.evolution.reading import LazyArrays, Order
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
@@ -40,6 +43,7 @@ from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.places import NOTHING, Values, value_names
 from neuralqx_struct.layouts.release import ReleasePlan
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
+from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.lock import schema_member
@@ -78,7 +82,8 @@ def adopted(
     Args:
         series: The schema.
         layout: A name, the path or the text of a layout, or a :class:`~neuralqx_struct.layouts.Layout`.
-        source: The path or URL of the file or folder, an open one, or a mapping of names to arrays.
+        source: The path or URL of the file or folder, an open one, a mapping of names to arrays, or the path of a bundle,
+            whose arrays and plain values are named by their paths.
         values: Values and sizes that the file does not show, by path; they win over those of the layout.
         report: Receives a diagnostic for every default, and for every array that the layout ignores.
         limits: Sizes above which the file is refused.
@@ -286,6 +291,8 @@ def _open(
     if not isinstance(source, (str, os.PathLike, RemotePath)):
         message = f"expected a path or a mapping of names to arrays, got {brief(source)}"
         raise SerializationError(message, code="NQX401", hint="such as 'model.safetensors'")
+    if isinstance(source, (str, Path)) and is_bundle(Path(source)):
+        return _file_of_bundle(Path(source), separator, limits)
     leaves = like
     if like is not None and not isinstance(like, Mapping):
         leaves = {joined(map(str, path), separator): leaf for path, leaf in like}
@@ -296,6 +303,21 @@ def _open(
         like=leaves,
         storage_options=storage_options,
     )
+
+
+def _file_of_bundle(path: Path, separator: str, limits: Limits | None) -> ForeignFile:
+    """A bundle, whatever schema it has, as a file of arrays and plain values that are named by their paths."""
+    payload = bundle.read(path, limits=limits)
+    arrays: dict[str, ForeignArray] = {}
+    values: dict[str, Any] = {}
+    for keys, node in iter_nodes(payload.document["manifest"]):
+        name = joined(map(str, keys), separator)
+        if ARRAY.matches(node):
+            read = partial(payload.arrays.__getitem__, node["name"])
+            arrays[name] = ForeignArray(node["dtype"], tuple(node["shape"]), read)
+        elif isinstance(node, (bool, int, float, str)):
+            values[name] = node
+    return ForeignFile(path=str(path), format="bundle", arrays=arrays, values=values)
 
 
 def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:

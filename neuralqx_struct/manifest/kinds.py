@@ -215,6 +215,7 @@ ENUM: Final = NodeKind(
     sort="name",
 )
 PRNG_KEY: Final = NodeKind(m.PrngKeyNode, _show_key, leaf=True, sort="key")
+EXTERNAL: Final = NodeKind(m.ExternalNode, lambda node: Shown("external", node["name"]), leaf=True)
 FULL: Final = NodeKind(m.FullNode, _show_array, leaf=True, sort="array", elements="constant")
 
 #: All kinds by tag, in the order of the published schema.
@@ -277,6 +278,7 @@ for _kind in (
     PRNG_KEY,
     NodeKind(m.PytreeDataclassNode, _show_class, leaf=False),
     FULL,
+    EXTERNAL,
 ):
     register_kind(_kind)
 

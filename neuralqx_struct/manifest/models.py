@@ -196,6 +196,13 @@ class ReferenceNode(Record):
     name: Name
 
 
+class ExternalNode(Record):
+    """A value that is no data, such as a function of the user: its name, which nothing imports."""
+
+    __kind__: Literal["external"]
+    name: Name
+
+
 class EnumNode(Record):
     """A member of an Enum."""
 

@@ -28,6 +28,7 @@ from neuralqx_struct.manifest.kinds import (
     parts_of,
 )
 from neuralqx_struct.paths import FieldName
+from neuralqx_struct.references import is_schema_ref
 from neuralqx_struct.schema.conformance import Seen, see_node
 from neuralqx_struct.schema.model import Document
 
@@ -168,6 +169,8 @@ class Fit:
         owner, struct = self.document.place_of(name)
         if struct not in owner.structs:
             return None
+        if class_name(node) in owner.structs:
+            return class_name(node) == struct
         fields = Fit(owner).fields(struct, node)
         return fields is not None and fields.keys() == owner.structs[struct].stored.keys()
 
@@ -188,11 +191,21 @@ class Fit:
         return STRUCT.node(type=self.document.ref(struct), fields=made)
 
 
+def class_name(node: Node) -> str | None:
+    """The name of the plain Python class of a struct; None for other nodes."""
+    if not STRUCT.matches(node) or is_schema_ref(node["type"]):
+        return None
+    return re.split("[:.]", node["type"])[-1]
+
+
 def fitted(document: Document, root: Node) -> Node:
     """The root of a plain tree as the root struct of a document.
 
-    A struct with one field, such as ``value``, takes a root without names, such as a list or an array.
+    A struct of a plain Python class has to have the name of the root. A struct with one field, such as ``value``, takes a
+    root without names, such as a list or an array.
     """
+    if STRUCT.matches(root) and class_name(root) != document.root:
+        return root
     fit = Fit(document)
     declared = document.structs[document.root].stored
     fields = fit.fields(document.root, root)

@@ -38,6 +38,7 @@ from neuralqx_struct.stores.store import BundleReadError, about, imported
 _NATIVE: Final = NUMPY_DTYPES | {"bfloat16"}
 #: The file of each step, and of each checkpoint without a manager.
 STEP_METADATA: Final = "_CHECKPOINT_METADATA"
+TREE_METADATA: Final = "_METADATA"  # of a tree that handlers of Orbax wrote
 #: A part of the names of folders that Orbax has not finished.
 UNFINISHED: Final = ".orbax-checkpoint-tmp"
 Corner = tuple[int, ...]

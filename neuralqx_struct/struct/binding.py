@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
+import neuralqx_struct
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.printing import brief
@@ -77,6 +78,26 @@ class ClassDocument:
     refs: Mapping[type, str]
     enums: Mapping[type, Mapping[str, type[enum.Enum]]]
     notes: tuple[Diagnostic, ...]
+
+
+class BoundCheck:
+    """The check of a class with ``schema=``: each instance against the document of the class.
+
+    The document is written for the first instance, because annotations may name classes that are defined later.
+
+    Args:
+        cls: The class.
+    """
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+        self._check: Callable[[Any], list[Diagnostic]] | None = None
+
+    def __call__(self, instance: Any) -> list[Diagnostic]:
+        """Returns everything that is wrong with an instance."""
+        if self._check is None:
+            self._check = neuralqx_struct.check_of_class(self._cls)
+        return self._check(instance)
 
 
 def check_keywords(name: str, bases: tuple[type, ...], unknown: Values) -> None:

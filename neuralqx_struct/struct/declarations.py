@@ -144,6 +144,18 @@ def _special_form(annotation: Any, module: str) -> Any:
     return dataclasses.KW_ONLY if annotation is dataclasses.KW_ONLY else None
 
 
+def annotations_in(cls: type) -> Mapping[str, Any]:
+    """The annotations in the body of a class, unevaluated where a name is not defined yet, such as that of the class.
+
+    Since Python 3.14 annotations are evaluated when they are read, and a metaclass reads them before the class has its name.
+    """
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+    return inspect.get_annotations(cls)
+
+
 def annotation_of(cls: type, spec: FieldSpec) -> Any:
     """The annotation of a field, evaluated in the module that declares it; unevaluated where that fails."""
     declaring = (base for base in cls.__mro__ if spec.name in base.__dict__.get("__nqx_own__", ()))
@@ -247,7 +259,7 @@ def own_fields(cls: type, *, kw_only: bool = False) -> dict[str, FieldSpec]:
         TypeError: A mutable default, or a ``field()`` without annotation; names class and field.
     """
     specs: dict[str, FieldSpec] = {}
-    annotations = inspect.get_annotations(cls)
+    annotations = annotations_in(cls)
     for name, annotation in annotations.items():
         form = _special_form(annotation, cls.__module__)
         if form is ClassVar:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copyreg
 import functools
-import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, dataclass_transform
@@ -25,10 +24,16 @@ from neuralqx_struct.fieldspec import (
 )
 from neuralqx_struct.references import bind, register_ref
 from neuralqx_struct.schema.migration import Migration
-from neuralqx_struct.struct.binding import SchemaBinding, check_keywords, schema_binding
+from neuralqx_struct.struct.binding import (
+    BoundCheck,
+    SchemaBinding,
+    check_keywords,
+    schema_binding,
+)
 from neuralqx_struct.struct.constructor import INIT_VARS, generate_init, is_straight, refuse_frozen
 from neuralqx_struct.struct.declarations import (
     InitVarSpec,
+    annotations_in,
     check_static_default,
     derive_hook,
     own_fields,
@@ -150,6 +155,7 @@ class StructMeta(type):
             )
         if binding is not None:
             cls.__nqx_binding__ = binding
+            cls.__nqx_check__ = BoundCheck(cls)
             cls.__nqx_ref__ = bind(cls, binding.id, binding.version)
         _complete(cls, kw_only=kw_only)
         return cls
@@ -263,11 +269,11 @@ def _declared_by(cls: type, base: type) -> Specs:
     promoted = cls.__dict__.get("__nqx_promoted__")
     if base is promoted or getattr(base, "_is_protocol", False):
         return {}
-    if not inspect.get_annotations(base):
+    if not annotations_in(base):
         return {}
     defined: set[str] = set()
     for nearer in cls.__mro__[: cls.__mro__.index(base)]:
-        names = vars(nearer).keys() - inspect.get_annotations(nearer).keys()
+        names = vars(nearer).keys() - annotations_in(nearer).keys()
         defined |= {name for name in names if not isinstance(vars(nearer)[name], _Unfilled)}
     specs = own_fields(base)
     kept = {n: s for n, s in specs.items() if n not in defined or isinstance(s, InitVarSpec)}

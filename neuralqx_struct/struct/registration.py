@@ -168,10 +168,31 @@ def names_of(where: str, argument: str, given: Any) -> Names:
     )
 
 
+def _declared_names(cls: type, statics: Names) -> tuple[Names, Names]:
+    """The fields that a dataclass or a class of attrs declares: the nodes, and the static ones after those given.
+
+    Raises:
+        TypeError: The class declares no fields, and none are given.
+    """
+    declared = getattr(cls, "__attrs_attrs__", None)  # as attrs.fields reads them
+    if declared is None and dataclasses.is_dataclass(cls):
+        declared = dataclasses.fields(cls)
+    if declared is None:
+        if statics:
+            return (), statics
+        raise TypeError(
+            f"{class_ref(cls)}: expected a dataclass or a class of attrs, got one that declares no fields; pass its attributes "
+            "as node_fields=[...] and static_fields=[...]"
+        )
+    others = [each for each in declared if each.name not in statics]
+    static = tuple(each.name for each in others if each.metadata.get("static"))
+    return tuple(each.name for each in others if each.name not in static), (*statics, *static)
+
+
 def register_attrs_type(
     cls: type,
     *,
-    node_fields: Sequence[str] = (),
+    node_fields: Sequence[str] | None = None,
     static_fields: Sequence[str] = (),
     constructor: Callable[[dict[str, Any]], Any] | None = None,
 ) -> type:
@@ -179,8 +200,8 @@ def register_attrs_type(
 
     Args:
         cls: The class.
-        node_fields: Attributes that are children.
-        static_fields: Attributes that are part of the treedef.
+        node_fields: Attributes that are children; by default the fields of a dataclass or a class of attrs that are not static.
+        static_fields: Attributes that are part of the treedef, beside fields with ``metadata={"static": True}``, as JAX has them.
         constructor: Called once per rebuild with a dict of all the attributes. Without it instances are made by
             ``object.__new__`` and the attributes are set, so that no ``__init__`` gets the placeholders of JAX.
 
@@ -188,13 +209,17 @@ def register_attrs_type(
         ``cls``.
 
     Raises:
-        TypeError: ``cls`` is no class, ``constructor`` is no function, or the attributes are no collection of names.
+        TypeError: ``cls`` is no class, or one that declares no fields without a list of its attributes; ``constructor`` is no
+            function; or the attributes are no collection of names.
         ValueError: The class is registered already, or an attribute is named twice.
     """
     if not isinstance(cls, type):
         raise TypeError(f"register_attrs_type(): expected a class, got {cls!r}")
-    nodes = names_of(class_ref(cls), "node_fields", node_fields)
     statics = names_of(class_ref(cls), "static_fields", static_fields)
+    if node_fields is None:
+        nodes, statics = _declared_names(cls, statics)
+    else:
+        nodes = names_of(class_ref(cls), "node_fields", node_fields)
     if not (constructor is None or callable(constructor)):
         raise TypeError(
             f"{class_ref(cls)}: expected a function of a dict as constructor, got {constructor!r}"

@@ -19,7 +19,6 @@ Example:
 from __future__ import annotations
 
 import pathlib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, coll
 from neuralqx_struct.manifest.kinds import STRUCT, iter_nodes
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
 from neuralqx_struct.paths import FieldName, Path, format_path
-from neuralqx_struct.references import SchemaRef, is_schema_ref
+from neuralqx_struct.references import SchemaRef
 
 if TYPE_CHECKING:
     from neuralqx_struct.schema.series import Series
@@ -207,36 +206,18 @@ def _identity_findings(
     return [edited_version(written, series, own.get(identity))]
 
 
-def _class_of(node: Any) -> str | None:
-    """The name of the plain Python class of a struct."""
-    if not STRUCT.matches(node) or is_schema_ref(node["type"]):
-        return None
-    return re.split("[:.]", node["type"])[-1]
-
-
 def _plain_findings(root: Any, wanted: Series) -> Findings | None:
-    """Compares a tree without a schema with the newest version of one; None if the root is nothing like its root.
+    """Compares a tree without a schema with the version of one that it conforms to, else with the newest.
 
-    Structs of plain Python classes are matched by the names of their classes, other trees by the names in them.
+    None if the root is nothing like the root of the schema. Structs of plain Python classes are matched by the names of
+    their classes, other trees by the names in them.
     """
-    from neuralqx_struct.schema.conformance import conform, see_node
-    from neuralqx_struct.schema.fitting import fitted
+    from neuralqx_struct.schema.stamping import read_plain
 
-    head = wanted.head
-    if STRUCT.matches(root) and _class_of(root) != head.root:
+    reading = read_plain(root, wanted)
+    if reading.findings is None:
         return None
-    wrong = _lint_errors(wanted, head.version)
-    if wrong:
-        return wrong
-    if not STRUCT.matches(root):
-        tree = fitted(head, root)
-        return conform(head, head.root, tree, see_node) if STRUCT.matches(tree) else None
-
-    def see(node: Any) -> Any:
-        seen, name = see_node(node), _class_of(node)
-        return replace(seen, refs=(head.ref(name),)) if name in head.structs else seen
-
-    return conform(head, head.root, root, see)
+    return _lint_errors(wanted, reading.document.version) or reading.findings
 
 
 def _tree_findings(

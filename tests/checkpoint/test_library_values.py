@@ -1,6 +1,7 @@
 """Values of the libraries around JAX are saved as what they are, or refused with what to do instead."""
 
 import functools
+import logging
 
 import equinox as eqx
 import flax.core
@@ -100,20 +101,89 @@ def test_what_came_back_works(tmp_path):
 REFUSED = {
     "nnx module": (NET, "nnx.state"),
     "nnx random streams": (nnx.Rngs(0), "nnx.state"),
-    "nnx graph": (GRAPH, "nnx.split"),
-    "linen module": (nn.Dense(3), "params"),
-    "train state": (
-        TrainState.create(apply_fn=len, params=PARAMS, tx=optax.sgd(0.1)),
-        "opt_state",
-    ),
-    "optimiser": (OPTIMISER, "optimiser's state"),
-    "function": (lambda x: x, "code"),
-    "named function": (np.linalg.norm, "code"),
-    "bound method": (OPTIMISER.init, "code"),
-    "wrapped": (functools.partial(len), "code"),
+    "partial with arrays": (functools.partial(len, np.ones(2)), "tree_util.Partial"),
     "partition": (jax.sharding.PartitionSpec("x"), "tuple(spec)"),
     "shape": (jax.ShapeDtypeStruct((2,), np.float32), "abstract=True"),
 }
+
+
+def own(x):
+    return x
+
+
+# Values that are no data, and their names in the manifest.
+EXTERNAL = {
+    "nnx graph": (GRAPH, "flax.nnx.graphlib:GraphDef"),
+    "linen module": (nn.Dense(3), "flax.linen.linear:Dense"),
+    "optimiser": (OPTIMISER, "optax._src.base:GradientTransformationExtraArgs"),
+    "function": (own, f"{__name__}:own"),
+    "lambda": (lambda x: x, f"{__name__}:<lambda>"),
+    "jitted": (jax.jit(own), f"{__name__}:own"),
+    "custom derivative": (jax.custom_jvp(own), f"{__name__}:own"),
+    "bound method": (nn.Dense(3).apply, "flax.linen.module:Module.apply"),
+    "partial": (functools.partial(own, 3), f"{__name__}:own"),
+    "class": (Holder, f"{__name__}:Holder"),
+    "module": (np.linalg, "numpy.linalg"),
+    "logger": (logging.getLogger("lab"), "logging:Logger"),
+}
+
+
+@pytest.mark.parametrize("name", EXTERNAL)
+def test_code_is_saved_by_name_and_given_back_by_the_caller(name, tmp_path):
+    value, shown = EXTERNAL[name]
+    tree = {"code": [value], "w": np.ones(2)}
+    path = s.export(tree, tmp_path / "ckpt")
+    [node] = s.load(path, raw=True)["code"]
+    assert node == shown and s.validate(path) == [] and shown in str(s.inspect(path))
+    with pytest.raises(s.SerializationError, match=r"\$\['code'\]\[0\]: expected like=") as caught:
+        s.load(path)
+    assert caught.value.code == "NQX414" and shown in str(caught.value)
+    again = s.load(path, like=tree)
+    assert again["code"][0] is value and np.array_equal(again["w"], [1, 1])
+    assert s.load(path, select="path:w")["code"] == [None]
+
+
+def test_a_train_state_of_flax_loads_like_a_new_one(tmp_path):
+    def new():
+        return TrainState.create(apply_fn=nn.Dense(1).apply, params=PARAMS, tx=OPTIMISER)
+
+    old = new().apply_gradients(grads=PARAMS)
+    fresh = new()
+    again = s.load(s.export(old, tmp_path / "ckpt"), like=fresh)
+    assert type(again) is TrainState and int(again.step) == 1
+    assert again.tx is fresh.tx and again.apply_fn is fresh.apply_fn
+    for ours, theirs in zip(jax.tree.leaves(again), jax.tree.leaves(old), strict=True):
+        assert np.array_equal(ours, theirs)
+    abstract = s.load(tmp_path / "ckpt", like=fresh, abstract=True)
+    assert abstract.tx is fresh.tx and abstract.params["w"].shape == (3,)
+
+
+def test_a_module_of_equinox_loads_like_a_new_one(tmp_path):
+    model, fresh = (eqx.nn.MLP(2, 1, 8, 2, key=jax.random.key(seed)) for seed in (0, 1))
+    again = s.load(s.export({"model": model}, tmp_path / "ckpt"), like={"model": fresh})
+    assert np.array_equal(again["model"](jnp.ones(2)), model(jnp.ones(2)))
+    assert again["model"].final_activation is fresh.final_activation
+
+
+class WithDefault(s.Struct):
+    w: object
+    loss: object = s.field(static=True, default=own)
+
+
+@flax.struct.dataclass
+class DataWithDefault:
+    w: jax.Array
+    loss: object = own
+
+
+def test_code_may_be_a_default_or_filled_in(tmp_path):
+    report = []
+    path = WithDefault(jnp.ones(2), loss=len).export(tmp_path / "a")
+    assert WithDefault.load(path, report=report).loss is own
+    assert [(each.code, each.path) for each in report] == [("NQX425", "$.loss")]
+    assert WithDefault.load(path, fill={"loss": max}).loss is max
+    data = s.export(DataWithDefault(jnp.ones(2), len), tmp_path / "b")
+    assert s.load(data).loss is own
 
 
 @pytest.mark.parametrize("name", REFUSED)

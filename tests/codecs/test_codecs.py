@@ -1,10 +1,12 @@
 import collections
+import dataclasses
 import enum
 import sys
 import types
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import attrs
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -563,3 +565,33 @@ def test_tracers_are_refused():
         return x
 
     jax.jit(inside)(1.0)
+
+
+# --- classes that declare their attributes ---------------------------------------------------------------------------------
+
+
+@attrs.define
+class Declared:
+    w: object
+    n: int = attrs.field(metadata={"static": True})
+
+
+@dataclasses.dataclass
+class DeclaredToo:
+    w: object
+    b: object
+    n: int = dataclasses.field(default=0, metadata={"static": True})
+
+
+def test_the_attributes_of_attrs_and_dataclasses_are_read_from_them():
+    s.register_attrs_type(Declared)
+    again = s.from_state_dict(s.to_state_dict([Declared(np.ones(2), 3)]))[0]
+    assert type(again) is Declared and again.n == 3 and np.array_equal(again.w, [1, 1])
+    s.register_attrs_type(DeclaredToo, static_fields=["b"])
+    assert jax.tree.leaves(DeclaredToo(1.5, "name", 2)) == [1.5]
+
+
+def test_a_class_that_declares_nothing_needs_names():
+    with pytest.raises(TypeError, match=r"got one that declares no fields; pass its attributes"):
+        s.register_attrs_type(type("Undeclared", (), {}))
+    assert s.register_attrs_type(type("Static", (), {}), static_fields=["n"])

@@ -17,9 +17,12 @@ import fsspec
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import orbax.checkpoint as ocp
 import pytest
+from flax.training.train_state import TrainState
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from orbax.checkpoint import v1
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
@@ -768,3 +771,63 @@ def test_limits_of_a_handler(folder, tmp_path):
             asyncio.run(done(refused))
     wide = StructRestore(limits=Limits(nodes=500))
     assert asyncio.run(done(v1_handler.load(item, wide))).step == 0
+
+
+# --- runs that began with Orbax's own handlers ------------------------------------------------------------------------------
+
+
+class Plain(s.Struct):
+    w: object
+
+
+def train_state():
+    params = {"w": jnp.ones((2, 3)), "b": jnp.zeros(3)}
+    return TrainState.create(apply_fn=len, params=params, tx=optax.adam(1e-3))
+
+
+@pytest.mark.parametrize("save", [ocp.args.StandardSave, ocp.args.PyTreeSave])
+def test_a_run_goes_on_that_began_without_us(save, tmp_path):
+    old = train_state().apply_gradients(grads=train_state().params)
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(0, args=save(old))
+    fresh = train_state()
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        found = manager.restore(0, args=StructRestore(like=fresh))
+        assert found.tx is fresh.tx and jax.tree.structure(found) == jax.tree.structure(fresh)
+        manager.save(1, args=StructSave(found))
+        manager.wait_until_finished()
+        again = manager.restore(1, args=StructRestore(like=fresh))
+    for ours, theirs in zip(jax.tree.leaves(again), jax.tree.leaves(old), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+def test_an_item_of_orbax_comes_under_a_schema(tmp_path):
+    schema = s.load_schema("""
+        language: "1"
+        schema: lab.begun
+        version: 1
+        root: Net
+        structs: {Net: {fields: {w: "float32[n, m]", step: {type: int, kind: static}}}}
+    """)
+    tree = {"w": np.ones((4, 8), "float32"), "step": 3}
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(0, args=ocp.args.StandardSave(tree))
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        net = manager.restore(0, args=StructRestore(schema=schema))
+        assert type(net) is schema.root and net.step == 3
+        assert manager.restore(0, args=StructRestore(raw=True))["step"] == 3
+        with pytest.raises(s.SerializationError, match="expected like= or a schema"):
+            manager.restore(0, args=StructRestore())
+
+
+def test_an_item_named_state_in_v1_takes_a_registry(tmp_path):
+    """Orbax has this name for its own trees."""
+    registry = v1.handlers.local_registry(include_global_registry=False)
+    registry.add(StructHandler, checkpointable_name="state")
+    context = v1.Context()
+    context.checkpointables.registry = registry
+    net = Plain(w=jnp.ones(2))
+    with context:
+        v1.save_checkpointables(tmp_path / "ckpt", {"state": net})
+    assert s.verify(tmp_path / "ckpt" / "state") == []
+    assert v1.load_checkpointables(tmp_path / "ckpt", {"state": Plain})["state"] == net

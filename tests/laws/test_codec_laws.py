@@ -454,7 +454,7 @@ def test_what_cannot_be_saved_is_told_at_once_with_paths_and_remedies():
             {"r": np.zeros(1, [("a", "i4")])},
             np.zeros(1, np.longdouble),
         ],
-        static=(lambda: 0, "\ud800"),
+        static=(iter(()), "\ud800"),
         more=Plain(object(), collections.ChainMap()),
     )
     with pytest.raises(s.SerializationError) as caught:
@@ -466,7 +466,7 @@ def test_what_cannot_be_saved_is_told_at_once_with_paths_and_remedies():
         "objects",
         "structured",
         "float128",
-        "lambda",
+        "tuple_iterator",
         "Unicode",
         "builtins.object",
         "collections.ChainMap",

@@ -294,6 +294,8 @@ def sound(folder):
     contents["names.zip"] = names(folder / "names.zip")
     contents["empty"] = None
     s.export(None, folder / "empty")
+    contents["external"] = {"list": [{"external": f"{__name__}:number"}]}
+    s.export([number], folder / "external")
     contents["schema"] = with_schema(folder / "schema")
     contents["files"] = of_several_files(folder / "files")
     contents["extensions"] = extended(folder / "extensions")

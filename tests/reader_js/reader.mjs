@@ -121,7 +121,7 @@ const KINDS = {
   "prng-key": { impl: label, data: nodeOf("array") },
   complex: { real: number, imag: number }, float: { value: oneOf("nan|inf|-inf") },
   bigint: { value: matching(/^-?[0-9]{1,100000}$/) }, bytes: { base64 }, bytearray: { base64 },
-  path: { value: text, "pure?": oneOf("posix|windows") },
+  path: { value: text, "pure?": oneOf("posix|windows") }, external: { name: label },
   datetime: { type: oneOf("datetime|date|time|timedelta"), value: label },
   dtype: { value: label }, reference: { name: label }, enum: { type: reference, name: label },
   range: slots(nodeOf("bigint")), slice: slots(node),

@@ -114,8 +114,9 @@ def test_the_library_refuses_the_refused_vectors(name):
 
 
 def test_the_vectors_cover_each_kind_and_dtype():
-    nodes = iter_nodes(read_manifest(VECTORS / "kinds")["manifest"])
-    assert {node["__kind__"] for _, node in nodes if isinstance(node, dict)} == KINDS.keys()
+    roots = [read_manifest(VECTORS / name)["manifest"] for name in ("kinds", "external")]
+    nodes = [node for root in roots for _, node in iter_nodes(root) if isinstance(node, dict)]
+    assert {node["__kind__"] for node in nodes} == KINDS.keys()
     records = read_manifest(VECTORS / "dtypes")["arrays"].values()
     assert {record["dtype"] for record in records} >= DTYPES.keys() | ML_DTYPES
 

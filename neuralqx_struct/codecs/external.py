@@ -1,0 +1,156 @@
+"""Values that are no data: functions, classes, modules, loggers, transformations of optax, modules of Flax Linen.
+
+A file holds their names, for people. Nothing is imported or called by such a name: a load takes the value from the object
+``like``, or the default of the class that holds it.
+
+Example:
+    >>> external_name(lambda x: x), external_name(1.5)
+    ('neuralqx_struct.codecs.external:<lambda>', None)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import types
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.tree_util import default_registry
+
+from neuralqx_struct.codecs.nodes import Codec, Encoder
+from neuralqx_struct.codecs.remedies import base_names
+from neuralqx_struct.errors import SerializationError, printable
+from neuralqx_struct.manifest.kinds import EXTERNAL
+from neuralqx_struct.paths import FieldName, Path
+from neuralqx_struct.struct.pytree import path_part
+
+if TYPE_CHECKING:
+    from neuralqx_struct.codecs.classes import ClassDecoder
+
+Node = Any
+Members = Mapping[str, Node]
+
+_CODE = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    logging.Logger,
+    np.ufunc,
+    jax.custom_jvp,
+    jax.custom_vjp,
+    type(jax.jit(abs)),  # of all jitted functions; JAX has no public name for it
+    type(functools.cache(abs)),
+)
+#: Classes of libraries whose instances are code, by the names of the classes that they derive from.
+_LIBRARY_CODE = frozenset(
+    {
+        "flax.linen.module:Module",
+        "flax.nnx.graphlib:GraphDef",
+        "optax._src.base:GradientTransformation",
+        "optax.transforms._accumulation:MultiSteps",
+    }
+)
+
+
+def external_name(value: Any) -> str | None:
+    """The name of a value that is no data; None for data, and for a partial function that holds arrays."""
+    if type(value) is functools.partial:
+        held = jax.tree.leaves((value.args, value.keywords))
+        holds_arrays = any(isinstance(each, (np.ndarray, jax.Array)) for each in held)
+        return None if holds_arrays else external_name(value.func)
+    if isinstance(value, types.ModuleType):
+        return printable(value.__name__)
+    names = base_names(type(value))
+    if not _LIBRARY_CODE.isdisjoint(names):
+        return printable(names[0])
+    if not isinstance(value, _CODE):
+        return None
+    name = getattr(value, "__qualname__", None)
+    own = f"{getattr(value, '__module__', None)}:{name}"
+    return printable(own if isinstance(name, str) else names[0])
+
+
+def _encode_external(value: Any, _: Encoder) -> Members:
+    return {"name": external_name(value)}
+
+
+def _decode_external(node: Members, decoder: ClassDecoder) -> Any:
+    held = value_in_like(decoder)
+    if held:
+        return held[0]
+    if decoder.options.select is not None:  # a part of the object is wanted, as with arrays
+        return None
+    message = f"expected like= with the value of {node['name']}, which is code, got none"
+    hint = (
+        "pass like=, an object of the same structure that has it, such as a new state; a field of a Struct may "
+        "have it as its default or in fill="
+    )
+    raise SerializationError(message, code="NQX414", hint=hint)
+
+
+def decode_member(cls: type, name: Hashable, node: Node, decoder: ClassDecoder) -> Any:
+    """The value of a member of an instance; the default of a dataclass in place of code that ``like`` does not have."""
+    if EXTERNAL.matches(node) and not value_in_like(decoder, name):
+        declared = getattr(cls, "__dataclass_fields__", {}).get(name)
+        if declared is not None and declared.default is not dataclasses.MISSING:
+            return declared.default
+    return decoder.decode(node, name)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Places in objects.
+
+#: The part of a path that leads to the auxiliary data of a registered object.
+AUX = "aux"
+
+
+def child_keys(value: Any, count: int) -> Sequence[Hashable]:
+    """The keys that JAX has for the children of a registered value, or their positions."""
+    pairs = (default_registry.flatten_one_level_with_keys(value) or ((), None))[0]
+    keys = [position if key is None else path_part(key) for position, (key, _) in enumerate(pairs)]
+    return keys if len(keys) == count else range(count)
+
+
+def value_in_like(decoder: ClassDecoder, *keys: Hashable) -> tuple[Any, ...]:
+    """The value of ``like`` at ``keys`` below the current place, in a tuple; an empty one if there is none."""
+    like = decoder.options.like
+    return () if like is None else value_at(like, (*decoder.path, *keys))
+
+
+def value_at(value: Any, path: Path) -> tuple[Any, ...]:
+    """The value at a path of an object, in a tuple; an empty one if there is none."""
+    for part in path:
+        try:
+            value = _inside(value, part)
+        except (AttributeError, TypeError, LookupError, ValueError):
+            return ()
+    return (value,)
+
+
+def _inside(value: Any, part: Hashable) -> Any:
+    if isinstance(part, FieldName):
+        return getattr(value, part)
+    if isinstance(value, (Mapping, Sequence)):
+        return value[part]  # type: ignore[call-overload]
+    flat = default_registry.flatten_one_level(value)
+    if flat is None:
+        raise LookupError(part)
+    children, aux = list(flat[0]), flat[1]
+    keys = [*child_keys(value, len(children))]
+    return aux if part == AUX and part not in keys else children[keys.index(part)]
+
+
+EXTERNAL_CODEC = Codec(
+    EXTERNAL,
+    (),
+    _encode_external,
+    _decode_external,
+    lambda value: external_name(value) is not None,
+    lambda node, _: node["name"],
+)

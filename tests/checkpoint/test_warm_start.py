@@ -1,0 +1,158 @@
+"""Warm starts: what a fresh model takes from a bundle, and the receipt."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import neuralqx_struct as s
+
+
+def arrays(**shapes):
+    return {name: jnp.full(shape, 2.0) for name, shape in shapes.items()}
+
+
+def fresh(**shapes):
+    return {name: jnp.zeros(shape) for name, shape in shapes.items()}
+
+
+def test_a_new_head_is_kept_and_the_rest_loaded(tmp_path):
+    path = s.export(arrays(w=(2,), old=(3,), other=(5,)), tmp_path / "ckpt")
+    model, receipt = s.warm_start(path, fresh(w=(2,), head=(4,), other=(6,)))
+    sums = {name: float(leaf.sum()) for name, leaf in model.items()}
+    assert sums == {"w": 4.0, "head": 0.0, "other": 0.0}
+    assert (receipt.loaded, receipt.kept, receipt.dropped) == (("w",), ("head", "other"), ("old",))
+    assert str(receipt).splitlines() == [
+        "         path   model       bundle      note",
+        "kept     head   float32[4]              not in the bundle",
+        "kept     other  float32[6]  float32[5]  another shape",
+        "loaded   w      float32[2]  float32[2]",
+        "dropped  old                float32[3]",
+    ]
+
+
+def test_paths_name_where_parts_are_stored(tmp_path):
+    stored = {"backbone": {"encoder": arrays(w=(2,), b=(1,))}, "head": arrays(w=(3,))}
+    path = s.export(stored, tmp_path / "ckpt")
+    like = {"encoder": fresh(w=(2,), b=(1,)), "head": fresh(w=(3,))}
+    rules = {"paths": {"encoder": "backbone/encoder", "head": None}}
+    model, receipt = s.warm_start(path, like, rules)
+    assert float(model["encoder"]["w"].sum()) == 4.0 and float(model["head"]["w"].sum()) == 0.0
+    assert receipt.loaded == ("encoder/b", "encoder/w")
+    assert (receipt.kept, receipt.dropped) == (("head/w",), ("head/w",))
+    assert receipt.lines[0].note == "from backbone/encoder/b"
+
+
+@pytest.mark.parametrize(
+    ("how", "old", "new", "total"),
+    [
+        ("pad", (2, 3), (4, 3), 12.0),
+        ("cut", (4, 3), (2, 3), 12.0),
+        ("repeat", (2, 3), (4, 3), 24.0),
+    ],
+)
+def test_sizes_are_adapted_by_rules(how, old, new, total, tmp_path):
+    path = s.export({"embed": arrays(words=old)}, tmp_path / "ckpt")
+    rules = {"sizes": {"embed/*": how}}
+    model, receipt = s.warm_start(path, {"embed": fresh(words=new)}, rules)
+    assert float(model["embed"]["words"].sum()) == total and receipt.resized == ("embed/words",)
+    with pytest.raises(s.SerializationError, match=f"sizes that {how} can change") as caught:
+        s.warm_start(path, {"embed": fresh(words=(5, 2))}, rules)
+    assert caught.value.code == "NQX412"
+
+
+def test_rules_that_match_nothing_are_errors(tmp_path):
+    path = s.export(arrays(w=(2,)), tmp_path / "ckpt")
+    rules = {"paths": {"hed": None, "w": "v"}, "sizes": {"q": "pad"}}
+    with pytest.raises(s.SerializationError) as caught:
+        s.warm_start(path, fresh(w=(2,)), rules)
+    assert len(caught.value.diagnostics) == 3
+    with pytest.raises(s.SchemaError, match="sizes"):
+        s.warm_start(path, fresh(w=(2,)), {"sizes": {"w": "stretch"}})
+
+
+def test_a_rule_file_names_the_version_of_the_bundle(tmp_path):
+    first = """
+        language: "1"
+        schema: lab.small
+        version: 1
+        root: Small
+        structs: {Small: {fields: {w: "float32[n]"}}}
+    """
+    second = first.replace("version: 1", "version: 2").replace("{w:", "{kernel:") + (
+        "    migrations: [{from: 1, steps: [{rename: {field: w, to: kernel}}]}]\n"
+    )
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "v1.yaml").write_text(first)
+    (tmp_path / "small" / "v2.yaml").write_text(second)
+    schema = s.load_schema(tmp_path / "small")
+    path = schema.at(1).root(w=jnp.ones(3)).export(tmp_path / "ckpt")
+    (tmp_path / "warm.yaml").write_text(
+        'language: "1"\nwarm_start: large\nof: lab.small@2\npaths: {encoder: kernel}\n'
+    )
+    model, receipt = s.warm_start(path, fresh(encoder=(3,)), tmp_path / "warm.yaml", schema=schema)
+    assert float(model["encoder"].sum()) == 3.0 and receipt.dropped == ()
+    assert s.warm_start(path, schema.root(kernel=jnp.zeros(3))).receipt.loaded == ("kernel",)
+
+
+class Net(s.Struct):
+    w: object
+    depth: int = s.field(static=True, default=2)
+
+
+def test_classes_need_not_be_the_same(tmp_path):
+    path = Net(jnp.ones(2), depth=3).export(tmp_path / "ckpt")
+    model, receipt = s.warm_start(path, Net(jnp.zeros(2)))
+    assert model == Net(jnp.ones(2)) and receipt.dropped == ("depth",)
+    assert "static" in receipt.lines[-1].note
+    assert s.warm_start(path, Net(jnp.zeros(2), depth=3)).receipt.dropped == ()
+    assert s.warm_start(path, fresh(w=(2,))).receipt.loaded == ("w",)
+
+
+def test_modules_of_equinox_with_their_optimiser(tmp_path):
+    def new(seed, out):
+        model = eqx.nn.MLP(2, out, 4, 1, key=jax.random.key(seed))
+        return {"model": model, "opt": optax.adam(1e-3).init(eqx.filter(model, eqx.is_array))}
+
+    old, wanted = new(0, 1), new(1, 3)
+    model, receipt = s.warm_start(s.export(old, tmp_path / "ckpt"), wanted)
+    assert np.array_equal(model["model"].layers[0].weight, old["model"].layers[0].weight)
+    assert np.array_equal(model["model"].layers[1].weight, wanted["model"].layers[1].weight)
+    assert "model/layers/1/weight" in receipt.kept and "opt/0/count" in receipt.loaded
+    assert receipt.dropped == (
+        "model/layers/1/out_features",
+        "model/out_size",
+        *tuple(
+            f"opt/0/{moment}/{name}"
+            for moment in ("mu", "nu")
+            for name in ("layers/1/out_features", "out_size")
+        ),
+    )
+
+
+def test_dtypes_and_shardings_are_those_of_the_model(tmp_path):
+    path = s.export({"w": jnp.ones(2), "n": jnp.ones(2, int)}, tmp_path / "ckpt")
+    shard = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    like = {"w": jax.device_put(jnp.zeros(2, jnp.bfloat16), shard), "n": np.zeros(2)}
+    model, receipt = s.warm_start(path, like)
+    assert model["w"].dtype == jnp.bfloat16 and model["w"].sharding == shard
+    assert receipt.loaded == ("w",) and receipt.kept == ("n",)
+    with pytest.raises(s.SerializationError, match="expected a fresh value"):
+        s.warm_start(path, {"v": jax.ShapeDtypeStruct((2,), jnp.float32)})
+
+
+def test_numbers_of_python_and_arrays_without_axes_are_alike(tmp_path):
+    stored = {"step": jnp.int32(7), "rate": 0.5, "key": jax.random.key(3)}
+    path = s.export(stored, tmp_path / "ckpt")
+    like = {"step": 0, "rate": jnp.zeros(()), "key": jax.random.key(0)}
+    model, receipt = s.warm_start(path, like)
+    assert (model["step"], float(model["rate"])) == (7, 0.5) and len(receipt.loaded) == 3
+    assert jax.random.key_data(model["key"]).tolist() == jax.random.key_data(stored["key"]).tolist()
+
+
+def test_whole_numbers_have_to_fit(tmp_path):
+    path = s.export({"n": np.array([300])}, tmp_path / "ckpt")
+    with pytest.raises(s.MigrationError):
+        s.warm_start(path, {"n": np.zeros(1, "int8")})
