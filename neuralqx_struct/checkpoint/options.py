@@ -22,7 +22,14 @@ from jax.tree_util import default_registry
 from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
-from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, did_you_mean
+from neuralqx_struct.errors import (
+    READ_MORE,
+    Diagnostic,
+    Hint,
+    SerializationError,
+    StructError,
+    did_you_mean,
+)
 from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import parse
 from neuralqx_struct.filters.partition import Selection
@@ -63,7 +70,7 @@ def _require_bounded(like: Any, limits: Limits) -> None:
         if left < 0 or depth > limits.depth:
             what = f"at most {limits.nodes} nodes" if left < 0 else f"at most {limits.depth} levels"
             message = f"like=: expected an object of {what}, got more"
-            hint = "pass limits= for more; a part that is shared counts at each of its places"
+            hint = Hint(READ_MORE, "; a part that is shared counts at each of its places")
             raise SerializationError(message, code="NQX005", path="$", hint=hint)
         try:
             flat = default_registry.flatten_one_level(node)

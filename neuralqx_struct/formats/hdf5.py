@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import (
+    READ_MORE,
     Diagnostic,
     IntegrityError,
     SerializationError,
@@ -181,7 +182,7 @@ class Contents:
         if "limit" in answer:
             words = answer["limit"]
             message = f"expected at most {limits[words]} {words} in an HDF5 file, got more"
-            raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+            raise SerializationError(message, code="NQX005", hint=READ_MORE)
         reason = answer.get("unopened", answer.get("fault"))
         if reason is not None:
             raise damaged(f"expected a file that h5py opens, got: {reason}")
@@ -223,7 +224,7 @@ class Contents:
         nbytes = max(size, chunk)
         if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * stored:
             message = f"expected at most {self._limits.full_bytes} bytes, got {stored} that expand to {nbytes}"
-            raise UntrustedError(message, code="NQX505", hint="pass limits= to read more")
+            raise UntrustedError(message, code="NQX505", hint=READ_MORE)
         place = item["place"]
         if place is None or stored != size:
             part = partial(self._part, name, _Packed(tuple(item["keys"]), dtype, shape, chunk))

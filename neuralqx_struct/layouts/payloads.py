@@ -25,6 +25,8 @@ from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import (
     Diagnostic,
+    Hint,
+    Keyword,
     SchemaError,
     SerializationError,
     StructError,
@@ -337,7 +339,7 @@ def _reader(array: Any) -> Any:
 def _keyed(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
         message = f"expected values by name, got {brief(values)}"
-        raise SerializationError(message, code="NQX701", hint="such as values={'n_heads': 12}")
+        raise SerializationError(message, code="NQX701", hint=Hint("such as ", Keyword("values", {"n_heads": 12})))
     return dict(values)
 
 

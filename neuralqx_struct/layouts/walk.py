@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from neuralqx_struct.errors import Diagnostic, SchemaError
+from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.layouts import KEY, NUMBER, Rule
 from neuralqx_struct.layouts.names import END, LAYER, Leaves, full, joined, until_mark
@@ -46,6 +46,11 @@ from neuralqx_struct.types.text import read_value
 
 #: Structs that one walk may visit, also for each array of the file, and structs inside structs.
 _MOST, _MOST_PER_NAME, _DEEPEST = 20_000, 20, 64
+
+
+def value_hint(name: str) -> Hint:
+    """The fix for a field or a size that no array shows."""
+    return Hint("pass ", Keyword("values", {name: ...}), ", or write it under `values:` in the layout")
 
 
 class Walk(Leaves):
@@ -175,14 +180,15 @@ class Walk(Leaves):
     def _without_value(self, declared: Type, place: Place, key: str) -> None:
         """Reports a field that nothing gives a value; the file may have an array in its place."""
         got = "none: no array shows it"
-        hint = f"pass values={{{key!r}: ...}}, or write it under `values:` in the layout"
+        hint = value_hint(key)
         name = full(place.base, self.prefix)
         array = self.files.get(name)
         if array is not None:
             self.misplaced.add(name)
             shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
             got = f"the array {name!r} of type {shape}"
-            hint = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and {hint}"
+            start = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and "
+            hint = Hint(start, hint)
         message = f"expected a value of type {declared.format()}, got {got}"
         self.report("NQX707", place, message, hint)
 
