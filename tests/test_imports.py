@@ -38,10 +38,10 @@ def test_editors_see_the_same_names(root):
 
 
 LIGHT = {
-    "the package": ("import neuralqx_struct", {"jax", "numpy", "pydantic", "yaml", "typer"}),
+    "the package": ("import neuralqx_struct", {"jax", "numpy", "pydantic", "yaml"}),
     "schemas": (
         "import neuralqx_struct.schema.series, neuralqx_struct.tools.linting",
-        {"jax", "numpy", "typer", "jsonschema"},
+        {"jax", "numpy", "jsonschema"},
     ),
     "reading a schema": (
         "import neuralqx_struct as s; s.load_schema('schemas/vmc_state').document",
@@ -56,14 +56,14 @@ LIGHT = {
         """
 from neuralqx_struct.schema import series; from neuralqx_struct.schema import language as drafts; from neuralqx_struct.schema import export, stubs
 head = series.load_series("schemas/vmc_state").head
-export.payload_schema(head), stubs.stub_module(head, "x"), export.struct_diagram(head)""",
-        {"jax", "numpy", "typer", "jsonschema", "rich"},
+export.payload_schema(head), stubs.stub_module(head, "x")""",
+        {"jax", "numpy", "jsonschema", "rich"},
     ),
     "versions of schemas": (
         "from neuralqx_struct.tools import history as releases; releases.history('schemas/vmc_state')",
-        {"jax", "numpy", "typer", "jsonschema", "rich"},
+        {"jax", "numpy", "jsonschema", "rich"},
     ),
-    "inference": ("import neuralqx_struct as s; s.infer", {"jax", "numpy", "typer", "jsonschema"}),
+    "inference": ("import neuralqx_struct as s; s.infer", {"jax", "numpy", "jsonschema"}),
     "the command": ("import neuralqx_struct.cli", {"jax", "numpy", "jsonschema"}),
 }
 
@@ -88,4 +88,4 @@ def test_a_valid_bundle_is_validated_with_pydantic_alone(tmp_path, root, monkeyp
     monkeypatch.chdir(root)
     path = bundle.write(tmp_path / "ckpt", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
     code = f"import neuralqx_struct.tools.validation as v; assert v.validate({str(path)!r}) == []"
-    assert not modules_after(code) & {"jax", "numpy", "yaml", "typer", "jsonschema"}
+    assert not modules_after(code) & {"jax", "numpy", "yaml", "jsonschema"}

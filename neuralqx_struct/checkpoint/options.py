@@ -40,6 +40,7 @@ from neuralqx_struct.references import class_ref
 from neuralqx_struct.stores.store import Progress
 from neuralqx_struct.struct.pytree import path_parts
 from neuralqx_struct.trees import leaves_with_paths
+from neuralqx_struct.types.arrays import DtypeHint
 
 __all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options", "with_reason"]
 
@@ -270,28 +271,19 @@ def with_reason(error: StructError, options: DecodeOptions | None) -> StructErro
     """The error of a load, which names ``dtype=`` where that made arrays that the schema does not allow."""
     if options is None or not options.conversions:
         return error
-    made = {f", got {new}[": old for old, new in options.conversions.items()}
-    found = [
-        replace(each, hint=f"{_MADE}, or {_ways_to_allow(each)}")
-        if each.code == "NQX411" and any(text in each.message for text in made)
-        else each
-        for each in error.diagnostics
-    ]
-    return type(error)(found)
+    made = {*options.conversions.values()}
+
+    def explained(found: Diagnostic) -> Diagnostic:
+        hint = found.hint
+        if not isinstance(hint, DtypeHint) or hint.dtype not in made:
+            return found
+        return replace(found, hint=f"{_MADE}, or {hint.allowed or _BOTH}")
+
+    return type(error)(map(explained, error.diagnostics))
 
 
 _MADE = "dtype= made it so; leave that out, load with raw=True"
-
-
-def _ways_to_allow(found: Diagnostic) -> str:
-    """The change of the schema that allows an array of another dtype."""
-    _, known, text = (found.hint or "").partition("; or ")  # of a choice of dtypes
-    if known:
-        return text
-    return (
-        "declare both dtypes, as floating[n] does, or compute[n] with "
-        "`dtypes: {compute: [float32, bfloat16]}`"
-    )
+_BOTH = "declare both dtypes, as floating[n] does, or compute[n] with `dtypes: {compute: [float32, bfloat16]}`"
 
 
 def conversions(dtype: Any) -> dict[str, str]:

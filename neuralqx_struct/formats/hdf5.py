@@ -59,6 +59,7 @@ _MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 _PLACES: Final = (0, 512)  # where the format may begin, within the bytes by which a kind is found
 _KNOWN: Final = "numbers, truth values or text of one length"
 _HINT: Final = "write it with h5py as one of these, such as bfloat16 as its bits"
+_STOPPED: Final = "one that stops it"
 _OUTSIDE: Final = {
     "link": "expected everything inside the file, got a link to another file",
     "data": "expected data inside the file, got a dataset that is in others",
@@ -126,7 +127,7 @@ class Reader:
             except BaseException:  # it still waits for bytes
                 self.close()
                 raise
-        raise damaged("expected a file that h5py reads, got one that stops it")
+        raise damaged(f"expected a file that h5py reads, got {_STOPPED}")
 
     def _exchanged(
         self, process: subprocess.Popen[bytes], request: bytes
@@ -255,7 +256,7 @@ class Contents:
         except IntegrityError as error:
             if error.diagnostics[0].file is not None:  # the bytes behind a URL
                 raise
-            raise _fault(name, error.diagnostics[0].message.partition("got ")[2]) from error
+            raise _fault(name, _STOPPED) from error
         if "dtype" not in answer:
             raise _fault(name, answer.get("fault", answer.get("unopened", "")))
         if (answer["dtype"], len(data)) != (packed.dtype.str, size):

@@ -11,7 +11,7 @@ import yaml
 import neuralqx_struct as s
 from neuralqx_struct import formats
 from neuralqx_struct.cli import reports
-from neuralqx_struct.cli.table import COMMANDS
+from neuralqx_struct.cli.commands import COMMANDS
 from neuralqx_struct.errors import Diagnostic, printable
 from neuralqx_struct.manifest.text import format_manifest
 from tests.builders import invoke
@@ -264,7 +264,6 @@ ABOUT_FILES = {
     "schema fmt": ("a", "--check"),
     "schema list": (".",),
     "schema show": ("a",),
-    "schema graph": ("a",),
     "schema history": ("a",),
     "schema stub": ("a",),
     "schema json-schema": ("a",),
