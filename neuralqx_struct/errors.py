@@ -132,7 +132,9 @@ class Keyword:
     def __str__(self) -> str:
         if self.value is None:
             return f"{self.name}="
-        return f"{self.name}={self.value!r}".replace("Ellipsis", "...")  # for a part that the user chooses
+        return f"{self.name}={self.value!r}".replace(
+            "Ellipsis", "..."
+        )  # for a part that the user chooses
 
 
 class Hint(str):

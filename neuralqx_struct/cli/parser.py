@@ -100,7 +100,7 @@ def _refuse(words: Sequence[str], message: str) -> int:
     output = _output_of(words)
     if output.format == "text":
         shown = group_usage(group) if command is None else usage_lines(command)
-        print(f"usage: {shown}\n", file=sys.stderr)
+        sys.stderr.write(f"usage: {shown}\n\n")
     hint = f"{' '.join([PROGRAM, *name.split()])} --help lists the arguments"
     return show(name, output, lambda: failure("NQX400", message, hint))
 
@@ -183,7 +183,7 @@ class _PrintCompletion(argparse.Action):
         """Prints it, with the whole program whichever group was named."""
         import shtab  # it alone makes completions
 
-        print(shtab.complete(program_parsers(files=shtab.FILE)[""], values[1]))
+        sys.stdout.write(shtab.complete(program_parsers(files=shtab.FILE)[""], values[1]))
         parser.exit()
 
 
@@ -276,7 +276,9 @@ def program_parsers(files: Any = None) -> dict[str, Parser]:
     for group, about in GROUPS.items():
         texts = _texts_of_group(group)
         parser = commands[""].add_parser(group, help=about, **texts) if group else Parser(**texts)
-        commands[group] = parser.add_subparsers(title="Commands", metavar="COMMAND", prog=texts["prog"])
+        commands[group] = parser.add_subparsers(
+            title="Commands", metavar="COMMAND", prog=texts["prog"]
+        )
         for command in COMMANDS.values():
             if command.group == group:
                 own = commands[group].add_parser(

@@ -339,7 +339,9 @@ def _reader(array: Any) -> Any:
 def _keyed(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
         message = f"expected values by name, got {brief(values)}"
-        raise SerializationError(message, code="NQX701", hint=Hint("such as ", Keyword("values", {"n_heads": 12})))
+        raise SerializationError(
+            message, code="NQX701", hint=Hint("such as ", Keyword("values", {"n_heads": 12}))
+        )
     return dict(values)
 
 

@@ -50,7 +50,9 @@ _MOST, _MOST_PER_NAME, _DEEPEST = 20_000, 20, 64
 
 def value_hint(name: str) -> Hint:
     """The fix for a field or a size that no array shows."""
-    return Hint("pass ", Keyword("values", {name: ...}), ", or write it under `values:` in the layout")
+    return Hint(
+        "pass ", Keyword("values", {name: ...}), ", or write it under `values:` in the layout"
+    )
 
 
 class Walk(Leaves):

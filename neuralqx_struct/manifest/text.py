@@ -119,7 +119,7 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
         message = (
             f"expected a manifest whose nodes are at most {limits.depth} deep, got deeper nesting"
         )
-        hint = Hint(READ_MORE, ", and raise sys.setrecursionlimit if it is too low for that")
+        hint: str = Hint(READ_MORE, ", and raise sys.setrecursionlimit if it is too low for that")
         raise SerializationError(message, code="NQX005", hint=hint) from error
     except json.JSONDecodeError as error:
         hint = "restore the file from a copy; if it was edited by hand, fix it at this place"

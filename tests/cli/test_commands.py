@@ -489,9 +489,7 @@ FINDINGS = (
     Diagnostic("NQX104", "warning", "unused"),
     Diagnostic("NQX425", "info", "defaulted"),
 )
-REPORT = Report(
-    "the result\n::error::not a command\n100%", FINDINGS, {"more": [float("nan"), 1]}
-)
+REPORT = Report("the result\n::error::not a command\n100%", FINDINGS, {"more": [float("nan"), 1]})
 
 
 def test_github_annotations_are_escaped():
@@ -645,7 +643,8 @@ def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [("validate ckpt", 0), ("validate nope", 2), ("inspect ckpt --format json", 0)]
+    ("words", "code"),
+    [("validate ckpt", 0), ("validate nope", 2), ("inspect ckpt --format json", 0)],
 )
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-"])
 def test_closed_streams_change_no_exit_code(ckpt, closed, words, code):

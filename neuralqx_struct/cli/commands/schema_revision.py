@@ -70,9 +70,7 @@ COMMAND = Command(
             flag="--from",
             imports=True,
         ),
-        option(
-            "edited", "The edited schema is in a file.", "FILE", parse=path_or_url, reads=True
-        ),
+        option("edited", "The edited schema is in a file.", "FILE", parse=path_or_url, reads=True),
         option(
             "against",
             "The newest file before it was edited in place.",
