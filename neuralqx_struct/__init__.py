@@ -8,9 +8,9 @@ never imports JAX. ``__init__.pyi`` has the names.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import pkgutil
+import re
 import sys
 import threading
 from typing import Any
@@ -19,10 +19,10 @@ __version__ = "0.1.0"
 
 
 def _read_homes() -> dict[str, str]:
-    """The module of each public name, as the stub imports it."""
-    stub = ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"")
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: node.module or "" for node in imports for alias in node.names}
+    """The module of each public name, as the stub imports it: one name in each statement."""
+    stub = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
+    imports = re.findall(r"^from (\S+) import \(?\s*(\w+) as \2\b", stub, re.MULTILINE)
+    return {name: home for home, name in imports}
 
 
 _HOMES = _read_homes()

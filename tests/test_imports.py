@@ -1,5 +1,6 @@
 """What importing costs, said in modules and not in seconds."""
 
+import ast
 import subprocess
 import sys
 
@@ -22,6 +23,14 @@ def test_every_public_name_is_there(name):
 def test_unknown_names():
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         neuralqx_struct.nope
+
+
+def test_the_stub_has_the_public_names(root):
+    """It is read by a regular expression, as the parser of Python 3.11 fails where two threads use it."""
+    tree = ast.parse((root / "neuralqx_struct/__init__.pyi").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    names = {alias.asname for node in imports for alias in node.names}
+    assert names | {"__version__"} == set(neuralqx_struct.__all__)
 
 
 def test_an_error_names_the_package_that_is_missing():

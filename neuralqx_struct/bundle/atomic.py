@@ -103,7 +103,7 @@ def _refuse(target: Path, *, overwrite: bool, foreign: _Foreign, kind: str) -> N
     """Raises if the target may not be written."""
     while (seen := _state(target)) is not None:
         message = "expected a path where nothing is, got an existing one"
-        hint = OVERWRITE
+        hint: str = OVERWRITE
         if overwrite:
             reason = foreign(target)
             if reason is None:

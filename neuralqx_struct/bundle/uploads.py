@@ -292,7 +292,7 @@ def _refuse_existing(
     except BundleMissingError:
         return
     message = "expected a path where nothing is, got an existing one"
-    hint = OVERWRITE
+    hint: str = OVERWRITE
     if overwrite:
         reason = "a folder" if is_folder else foreign(target)
         if reason is None:

@@ -95,7 +95,7 @@ class Argument:
         """The option with a value, as a command line has it; with its metavar for None."""
         if self.is_switch:
             return self.flag
-        given = [value] if isinstance(value, str) else value or [self.metavar]
+        given = value if isinstance(value, list) else [self.metavar if value is None else value]
         if isinstance(value, Mapping):
             given = [f"{name}={'...' if each is ... else each}" for name, each in value.items()]
         return " ".join(f"{self.flag} {shell_word(each)}" for each in given)

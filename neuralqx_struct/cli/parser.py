@@ -5,8 +5,8 @@ The first words of a call name its command; the others are parsed once, by the p
 Example:
     >>> usage(COMMANDS["infer"])
     'neuralqx-struct infer SRC [--out DST] [--overwrite] [--id ID] [--limits NAME=N]'
-    >>> values_of(COMMANDS["explain"], ["NQX411", "-q"])
-    {'code': 'NQX411', 'format': 'text', 'color': 'auto', 'quiet': True, 'verbose': False}
+    >>> values_of(COMMANDS["schema fmt"], ["schemas", "--check"])["check"]
+    True
 """
 
 from __future__ import annotations
