@@ -45,8 +45,8 @@ def run(words: Sequence[str]) -> int:
         return command.call(values_of(command, rest), shlex.join([PROGRAM, *words]))
     except UsageError as error:
         return _refuse(words, str(error))
-    except SystemExit as error:  # argparse has printed the help, the version or a completion
-        return int(error.code or 0)
+    except Printed:
+        return 0
 
 
 def find_command(words: Sequence[str]) -> tuple[Command | None, Sequence[str]]:
@@ -147,6 +147,10 @@ def _no_command(group: str, word: str) -> str:
 # --- parsers ------------------------------------------------------------------------------------------------------
 
 
+class Printed(Exception):
+    """Ends a call that has printed the help, the version or a completion."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of argparse without its abbreviations, which raises errors and has our layout of help."""
 
@@ -156,6 +160,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises the error of wrong arguments."""
         raise UsageError(message)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Ends the call after its help or version."""
+        del status, message
+        raise Printed
 
 
 class Help(argparse.HelpFormatter):

@@ -10,8 +10,8 @@ import yaml
 
 import neuralqx_struct as s
 from neuralqx_struct import formats
-from neuralqx_struct.cli import formats
 from neuralqx_struct.cli.commands import COMMANDS
+from neuralqx_struct.cli.formats import FORMATS as STYLES
 from neuralqx_struct.cli.report import Report
 from neuralqx_struct.errors import Diagnostic, printable
 from neuralqx_struct.manifest.text import format_manifest
@@ -171,7 +171,7 @@ def test_errors_escape_text_without_a_command():
 def test_reports_escape_text(layout):
     report = Report(f"a\x1b\u200f\n{EVIL}", layout=layout)
     for style in ("text", "github"):
-        assert not STEERING.search(formats.FORMATS[style]("x", report))
+        assert not STEERING.search(STYLES[style]("x", report))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

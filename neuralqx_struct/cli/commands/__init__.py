@@ -9,9 +9,8 @@ Example:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.commands import (
     breaking,
     convert,
@@ -36,6 +35,7 @@ from neuralqx_struct.cli.commands import (
     validate,
     verify,
 )
+from neuralqx_struct.cli.commands.schema_json_schema import report_schema
 
 #: The groups of commands with their help; a command of a group has its name as first word.
 GROUPS: Final = {
@@ -43,31 +43,34 @@ GROUPS: Final = {
     "schema": "Check and show schema files.",
 }
 
+
+def _report_schema() -> dict[str, Any]:
+    return report_schema(COMMANDS.values(), GROUPS)
+
+
+_ROWS = (
+    demo.COMMAND,
+    validate.COMMAND,
+    inspect.COMMAND,
+    report.COMMAND,
+    verify.COMMAND,
+    diff.COMMAND,
+    breaking.COMMAND,
+    migrate.COMMAND,
+    convert.COMMAND,
+    infer.COMMAND,
+    explain.COMMAND,
+    schema_lint.COMMAND,
+    schema_fmt.COMMAND,
+    schema_list.COMMAND,
+    schema_show.COMMAND,
+    schema_history.COMMAND,
+    schema_json_schema.command(_report_schema),
+    schema_new.COMMAND,
+    schema_freeze.COMMAND,
+    schema_export.COMMAND,
+    schema_stub.COMMAND,
+    schema_revision.COMMAND,
+)
 #: All commands by name, in the order of the help.
-COMMANDS: Final[dict[str, Command]] = {
-    module.COMMAND.name: module.COMMAND
-    for module in (
-        demo,
-        validate,
-        inspect,
-        report,
-        verify,
-        diff,
-        breaking,
-        migrate,
-        convert,
-        infer,
-        explain,
-        schema_lint,
-        schema_fmt,
-        schema_list,
-        schema_show,
-        schema_history,
-        schema_json_schema,
-        schema_new,
-        schema_freeze,
-        schema_export,
-        schema_stub,
-        schema_revision,
-    )
-}
+COMMANDS: Final = {command.name: command for command in _ROWS}

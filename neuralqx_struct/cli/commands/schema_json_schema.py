@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,53 +12,34 @@ from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.named import sound_series
 from neuralqx_struct.cli.report import REPORT_VERSION, Report
 
-
-def run(which: str) -> Report:
-    """Prints a JSON Schema."""
-    schema = _PUBLISHED[which]() if which in _PUBLISHED else _of_manifests(Path(which))
-    return Report(json.dumps(schema, indent=2), members={"json_schema": schema})
+_Schema = dict[str, Any]
 
 
-def _of_manifests(path: Path) -> dict[str, Any]:
-    from neuralqx_struct.schema.export import payload_schema
-
-    return payload_schema(sound_series(path).head)
-
-
-def _language() -> dict[str, Any]:
+def _language() -> _Schema:
     from neuralqx_struct.schema.language import language_schema
 
     return language_schema()
 
 
-def _layout() -> dict[str, Any]:
+def _layout() -> _Schema:
     from neuralqx_struct.layouts.drafts import layout_schema
 
     return layout_schema()
 
 
-def _manifest() -> dict[str, Any]:
+def _manifest() -> _Schema:
     from neuralqx_struct.schema.export import manifest_schema
 
     return manifest_schema()
 
 
-def _report() -> dict[str, Any]:
-    from neuralqx_struct.cli.commands import COMMANDS, GROUPS  # this command is one of them
+def _of_manifests(path: Path) -> _Schema:
+    from neuralqx_struct.schema.export import payload_schema
 
-    return report_schema(COMMANDS.values(), GROUPS)
-
-
-#: The published schemas by name; each is generated.
-_PUBLISHED = {
-    "language": _language,
-    "layout": _layout,
-    "manifest": _manifest,
-    "report": _report,
-}
+    return payload_schema(sound_series(path).head)
 
 
-def report_schema(commands: Iterable[Command], groups: Iterable[str]) -> dict[str, Any]:
+def report_schema(commands: Iterable[Command], groups: Iterable[str]) -> _Schema:
     """The JSON Schema of results in JSON, published as ``schemas/report/1.json``."""
     text = {"type": "string"}
     maybe_text = {"type": ["string", "null"]}
@@ -106,21 +87,33 @@ def report_schema(commands: Iterable[Command], groups: Iterable[str]) -> dict[st
     }
 
 
-COMMAND = Command(
-    name="schema json-schema",
-    function="neuralqx_struct.schema.export.payload_schema",
-    run=run,
-    help="Print a JSON Schema, for editors and validators.",
-    arguments=(
-        Argument(
-            "which",
-            "language: of schema files; layout: of layouts; manifest: of manifest.json; report: of JSON results; a schema folder, file, ID or ID@3: of the manifests of one schema.",
-            "WHICH",
-            default="language",
-            schema=True,
-            also=tuple(_PUBLISHED),
+def command(report: Callable[[], _Schema]) -> Command:
+    """The record of the command.
+
+    Args:
+        report: Makes the schema of results, which the table of all commands has.
+    """
+    published = {"language": _language, "layout": _layout, "manifest": _manifest, "report": report}
+
+    def run(which: str) -> Report:
+        schema = published[which]() if which in published else _of_manifests(Path(which))
+        return Report(json.dumps(schema, indent=2), members={"json_schema": schema})
+
+    return Command(
+        name="schema json-schema",
+        function="neuralqx_struct.schema.export.payload_schema",
+        run=run,
+        help="Print a JSON Schema, for editors and validators.",
+        arguments=(
+            Argument(
+                "which",
+                "language: of schema files; layout: of layouts; manifest: of manifest.json; report: of JSON results; a schema folder, file, ID or ID@3: of the manifests of one schema.",
+                "WHICH",
+                default="language",
+                schema=True,
+                also=tuple(published),
+            ),
         ),
-    ),
-    examples=("schema json-schema manifest", "schema json-schema neuralqx.vmc_state@3"),
-    members=("json_schema",),
-)
+        examples=("schema json-schema manifest", "schema json-schema neuralqx.vmc_state@3"),
+        members=("json_schema",),
+    )
