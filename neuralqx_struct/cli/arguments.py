@@ -72,15 +72,18 @@ class Argument:
         return self.default is REQUIRED
 
     @property
-    def flags(self) -> str:
-        """The option as the usage shows it; a switch that the project file can set has a second one that is off."""
-        off = f"|--no-{self.flag.removeprefix('--')}" if self.is_switch and self.project else ""
-        return f"{self.flag}{off}"
+    def flags(self) -> tuple[str, ...]:
+        """Its options in full; a switch that the project file can set has a second one that is off."""
+        if not self.flag:
+            return ()
+        if self.is_switch and self.project:
+            return self.flag, f"--no-{self.flag.removeprefix('--')}"
+        return (self.flag,)
 
     @property
     def in_usage(self) -> str:
         """The argument in the usage of its command: in brackets if it may be left out."""
-        words = " ".join(filter(None, [self.flags, self.metavar]))
+        words = " ".join(filter(None, ["|".join(self.flags), self.metavar]))
         if self.many and not self.flag:
             words = f"{self.metavar}..."
         return words if self.is_required else f"[{words}]"

@@ -83,7 +83,7 @@ def _unexpected(command: Command, word: str) -> str:
     name = word.partition("=")[0]
     if not name.startswith("-"):
         return f"expected no further argument, got {word!r}"
-    known = [flag for each in command.all_arguments for flag in each.flags.split("|") if flag]
+    known = [flag for each in command.all_arguments for flag in each.flags]
     return _not_known("option", name, known)
 
 
