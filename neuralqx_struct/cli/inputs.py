@@ -1,4 +1,4 @@
-"""Values that a call does not spell out: the standard input, the project file, schemas by identity, and URLs."""
+"""Values that a call does not spell out: the standard input, those of the project file, and schemas by identity."""
 
 from __future__ import annotations
 

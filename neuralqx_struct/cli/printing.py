@@ -9,11 +9,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from neuralqx_struct.cli.formats import COLOURS, FORMATS, finding_lines
 from neuralqx_struct.cli.report import Report, UsageError, of_error
 from neuralqx_struct.cli.terminal import OUTPUT, Output
-from neuralqx_struct.errors import Keyword
+from neuralqx_struct.errors import Diagnostic, Hint, Keyword
 
 
 def show(
@@ -41,7 +43,7 @@ def show(
     token = OUTPUT.set(output)
     try:
         began = time.perf_counter()
-        report = _reported(body, line).with_arguments(written).in_files(renamed)
+        report = _reported(body, line).with_each(partial(_worded, renamed, written))
         results = FORMATS[output.format](command, report)
         aside = _aside(report)
         if output.verbose:
@@ -55,6 +57,14 @@ def show(
         return report.exit_code
     finally:
         OUTPUT.reset(token)
+
+
+def _worded(
+    renamed: Mapping[str, str], written: Callable[[Keyword], str], found: Diagnostic
+) -> Diagnostic:
+    """A finding in the words of the call: the names of files, and options in its hint."""
+    hint = found.hint.written(written) if isinstance(found.hint, Hint) else found.hint
+    return replace(found, file=renamed.get(found.file or "", found.file), hint=hint)
 
 
 def _reported(body: Callable[[], Report], line: str) -> Report:

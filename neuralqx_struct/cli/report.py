@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from neuralqx_struct.errors import Diagnostic, Hint, Keyword, StructError, has_errors, printable
+from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
 
 #: The version of the JSON results; ``schemas/report/1.json`` is their schema.
 REPORT_VERSION: Final = 1
@@ -58,26 +58,8 @@ class Report:
         """Findings and failures."""
         return (*self.diagnostics, *self.failures)
 
-    def with_arguments(self, written: Callable[[Keyword], str]) -> Report:
-        """The report whose hints name arguments in the words of a function."""
-
-        def changed(found: Diagnostic) -> Diagnostic:
-            if not isinstance(found.hint, Hint):
-                return found
-            return replace(found, hint=found.hint.written(written))
-
-        return self._with_each(changed)
-
-    def in_files(self, renamed: Mapping[str, str]) -> Report:
-        """The report with other names for files."""
-
-        def changed(found: Diagnostic) -> Diagnostic:
-            name = renamed.get(found.file or "")
-            return found if name is None else replace(found, file=name)
-
-        return self._with_each(changed) if renamed else self
-
-    def _with_each(self, changed: Callable[[Diagnostic], Diagnostic]) -> Report:
+    def with_each(self, changed: Callable[[Diagnostic], Diagnostic]) -> Report:
+        """The report with each of its findings changed by a function."""
         findings, failures = (
             tuple(map(changed, each)) for each in (self.diagnostics, self.failures)
         )
