@@ -1,10 +1,8 @@
-"""The command line on argparse, made from the table of commands: the values of a call, its help, and completion.
+"""The command line on argparse, made from the table of commands: the values of a call, its mistakes, and completion.
 
 The first words of a call name its command; the others are parsed once, by the parser of that command.
 
 Example:
-    >>> usage(COMMANDS["infer"])
-    'neuralqx-struct infer SRC [--out DST] [--overwrite] [--id ID] [--limits NAME=N]'
     >>> values_of(COMMANDS["schema fmt"], ["schemas", "--check"])["check"]
     True
 """
@@ -13,27 +11,27 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from neuralqx_struct.cli.arguments import COMMON, REQUIRED, Argument, path_or_url
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.commands import COMMANDS, GROUPS
+from neuralqx_struct.cli.help import (
+    PROGRAM,
+    Help,
+    described,
+    group_usage,
+    texts_of,
+    texts_of_group,
+    usage_lines,
+)
 from neuralqx_struct.cli.printing import show
 from neuralqx_struct.cli.report import UsageError, failure
 from neuralqx_struct.cli.terminal import Output
 from neuralqx_struct.errors import closest, did_you_mean, printable
-
-PROGRAM: Final = "neuralqx-struct"
-EXIT_CODES: Final = {0: "clean", 1: "findings of severity error", 2: "could not run"}
-_WIDEST: Final = 100
-_NARROWEST: Final = 40
-_LEFT: Final = 30  # columns of a name; the help of a longer one begins below it
-_SAMPLE: Final = 3  # commands that the help of a group has an example of
 
 
 def run(words: Sequence[str]) -> int:
@@ -167,49 +165,27 @@ class Parser(argparse.ArgumentParser):
         raise Printed
 
 
-class Help(argparse.HelpFormatter):
-    """Help in lines of the width of the terminal; indented lines, which are examples, stay as they are."""
-
-    def __init__(self, prog: str, **facts: Any) -> None:
-        super().__init__(prog, max_help_position=_LEFT, width=_width(), **facts)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        lines = text.splitlines()
-        return "\n".join(
-            line if line.startswith(" ") else textwrap.fill(line, width, subsequent_indent=indent)
-            for line in lines
-        )
-
-
-def _width() -> int:
-    return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((80, 24)).columns))
-
-
 class _PrintCompletion(argparse.Action):
     """Prints the completion of a shell and ends the program."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *values: Any) -> None:
-        """Prints it, with the whole program whichever group was named."""
-        import shtab  # it alone makes completions
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: Any,
+        values: Any,
+        option_string: Any = None,
+    ) -> None:
+        """Prints the completion of the whole program for the shell that is named."""
+        del namespace, option_string
+        import shtab  # few calls need it
 
-        sys.stdout.write(shtab.complete(program_parsers(files=shtab.FILE)[""], values[1]))
+        sys.stdout.write(shtab.complete(program_parsers(files=shtab.FILE)[""], values))
         parser.exit()
 
 
 def command_parser(command: Command) -> Parser:
     """The parser of the words behind a command."""
     return fill_parser(Parser(**texts_of(command)), command)
-
-
-def texts_of(command: Command) -> dict[str, str]:
-    """The texts of a command's help around its arguments."""
-    needs = " Needs JAX." if command.needs_jax else ""
-    return {
-        "prog": f"{PROGRAM} {command.name}",
-        "usage": usage_lines(command),
-        "description": f"{command.help}{needs}",
-        "epilog": _examples(command.examples),
-    }
 
 
 def fill_parser(parser: Parser, command: Command, files: Any = None) -> Parser:
@@ -262,18 +238,6 @@ def _read(argument: Argument, word: str) -> Any:
         raise argparse.ArgumentTypeError(printable(error)) from None
 
 
-def described(argument: Argument) -> str:
-    """The help of an argument with the facts that its record has."""
-    facts = []
-    if argument.is_required and argument.flag:
-        facts.append("required")
-    if argument.many and argument.flag:
-        facts.append("may be repeated")
-    if argument.default and isinstance(argument.default, str):
-        facts.append(f"default: {argument.default}")
-    return f"{argument.help} [{'; '.join(facts)}]" if facts else argument.help
-
-
 def program_parsers(files: Any = None) -> dict[str, Parser]:
     """The parsers of the groups, with all commands in them, by name; that of the program has an empty one.
 
@@ -283,7 +247,7 @@ def program_parsers(files: Any = None) -> dict[str, Parser]:
     parsers: dict[str, Parser] = {}
     commands: dict[str, Any] = {}
     for group, about in GROUPS.items():
-        texts = _texts_of_group(group)
+        texts = texts_of_group(group)
         parser = commands[""].add_parser(group, help=about, **texts) if group else Parser(**texts)
         commands[group] = parser.add_subparsers(
             title="Commands", metavar="COMMAND", prog=texts["prog"]
@@ -297,19 +261,6 @@ def program_parsers(files: Any = None) -> dict[str, Parser]:
         _add_program_options(parser.add_argument_group("Options"), group)
         parsers[group] = parser
     return parsers
-
-
-def _texts_of_group(group: str) -> dict[str, str]:
-    codes = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
-    end = f"--help after a command shows its arguments and examples. Exit codes: {codes}."
-    inside = [command for command in COMMANDS.values() if command.group == group]
-    examples = _examples(command.examples[0] for command in inside[:_SAMPLE])
-    return {
-        "prog": " ".join([PROGRAM, *group.split()]),
-        "usage": group_usage(group),
-        "description": GROUPS[group],
-        "epilog": f"{end}\n\n{examples}",
-    }
 
 
 def _add_program_options(container: Any, group: str) -> None:
@@ -328,35 +279,3 @@ def _add_program_options(container: Any, group: str) -> None:
             help=text,
         )
     _add_help(container)
-
-
-# --- usage --------------------------------------------------------------------------------------------------------
-
-
-def usage(command: Command) -> str:
-    """The command with its arguments, as help and documentation show it."""
-    return " ".join([PROGRAM, command.name, *_pieces(command)])
-
-
-def usage_lines(command: Command) -> str:
-    """The usage in lines of the width of the terminal; an option and its value stay in one line."""
-    joined = [piece.replace(" ", "\N{NO-BREAK SPACE}") for piece in _pieces(command)]
-    text = " ".join([PROGRAM, command.name, *joined])
-    width = _width() - len("usage: ")
-    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-    return "\n       ".join(lines).replace("\N{NO-BREAK SPACE}", " ")
-
-
-def group_usage(group: str) -> str:
-    """The words before a command of a group."""
-    return " ".join([PROGRAM, *group.split(), "COMMAND [ARGUMENTS]"])
-
-
-def _pieces(command: Command) -> list[str]:
-    """The arguments of a command in its usage: those by position first."""
-    ordered = sorted(command.arguments, key=lambda argument: bool(argument.flag))
-    return [argument.in_usage for argument in ordered]
-
-
-def _examples(calls: Iterable[str]) -> str:
-    return "\n".join(["Examples:", *(f"  {PROGRAM} {call}" for call in calls)])

@@ -13,7 +13,8 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.cli import demo
 from neuralqx_struct.cli.commands import COMMANDS, GROUPS
-from neuralqx_struct.cli.parser import command_parser, program_parsers, usage, usage_lines
+from neuralqx_struct.cli.help import usage, usage_lines
+from neuralqx_struct.cli.parser import command_parser, program_parsers
 from neuralqx_struct.cli.report import require_free
 from neuralqx_struct.formats import write
 from tests.builders import ROOT, invoke
