@@ -12,13 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from neuralqx_struct.cli.formats import FORMATS
 from neuralqx_struct.errors import Keyword, did_you_mean, shell_word
-
-if TYPE_CHECKING:
-    from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import Limits
 
 REQUIRED: Final[Any] = object()
 
@@ -179,8 +177,6 @@ def parse_limit(text: str) -> tuple[str, int]:
         >>> parse_limit("nodes=2_000_000")
         ('nodes', 2000000)
     """
-    from neuralqx_struct.manifest import Limits  # few calls raise a limit
-
     names = [each.name for each in fields(Limits)]
     name, _, number = text.partition("=")
     if name not in names:
@@ -193,11 +189,7 @@ def parse_limit(text: str) -> tuple[str, int]:
 
 def limits_of(pairs: Iterable[tuple[str, int]]) -> Limits | None:
     """The limits of names and values; None without one."""
-    if not pairs:
-        return None
-    from neuralqx_struct.manifest import Limits
-
-    return Limits(**dict(pairs))
+    return Limits(**dict(pairs)) if pairs else None
 
 
 def parse_value(text: str) -> tuple[str, Any]:

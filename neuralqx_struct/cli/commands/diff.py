@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from neuralqx_struct.cli.arguments import LIMITS, path, switch
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.named import existing
 from neuralqx_struct.cli.report import Report
-
-if TYPE_CHECKING:
-    from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import Limits
 
 _MOST: Final = 20  # differences of values, of two lines each
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuralqx_struct.cli.arguments import IDENTITY, LIMITS, OUT, OVERWRITE, SOURCE
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.report import Report, UsageError, require_free, written
 from neuralqx_struct.errors import printable
-
-if TYPE_CHECKING:
-    from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import Limits
 
 
 def run(

@@ -11,9 +11,9 @@ from neuralqx_struct.cli.arguments import LIMITS, option, parse_depth, path, pat
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.report import Report, written
 from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.manifest import Limits
 
 if TYPE_CHECKING:
-    from neuralqx_struct.manifest import Limits
     from neuralqx_struct.tools.inspection import Inspection
 
 _SCREEN: Final = 40  # rows without --depth, or fewer on a lower terminal

@@ -24,11 +24,11 @@ from neuralqx_struct.cli.named import schemas_of
 from neuralqx_struct.cli.report import Report, UsageError, failure, require_free
 from neuralqx_struct.cli.terminal import progress_bar
 from neuralqx_struct.errors import printable
+from neuralqx_struct.manifest import Limits
 
 if TYPE_CHECKING:
     from neuralqx_struct.evolution.folders import MigratedFolder
     from neuralqx_struct.evolution.plans import Plan
-    from neuralqx_struct.manifest import Limits
 
 
 def run(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from neuralqx_struct.cli.arguments import LIMITS, OUT, OVERWRITE, REQUIRED, path
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.report import Report, require_free, written
-
-if TYPE_CHECKING:
-    from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import Limits
 
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuralqx_struct.cli.arguments import (
     LIMITS,
@@ -18,9 +18,7 @@ from neuralqx_struct.cli.arguments import (
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.report import Report, each
 from neuralqx_struct.errors import Diagnostic, has_errors
-
-if TYPE_CHECKING:
-    from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import Limits
 
 
 def run(

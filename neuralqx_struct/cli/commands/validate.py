@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuralqx_struct.cli.arguments import BUNDLES, LIMITS, SCHEMA, option, path_or_url
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.named import schemas_of
 from neuralqx_struct.cli.report import Report, each
 from neuralqx_struct.errors import Diagnostic
-
-if TYPE_CHECKING:
-    from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import Limits
 
 
 def run(

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from neuralqx_struct.cli.arguments import BUNDLES, LIMITS
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.report import Report, each
 from neuralqx_struct.cli.terminal import progress_bar
 from neuralqx_struct.errors import Diagnostic, has_errors
-
-if TYPE_CHECKING:
-    from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import Limits
 
 
 def run(paths: Sequence[Path], limits: Limits | None) -> Report:
