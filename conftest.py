@@ -81,10 +81,10 @@ def run_shell(example: Example) -> str | None:
 
 def misused(arguments: list[str]) -> str | None:
     """Returns the error in the arguments of a command, according to the table of commands."""
-    from neuralqx_struct.cli.table import COMMANDS, GROUPS
+    from neuralqx_struct.cli.commands import COMMANDS, GROUPS
 
     rest = [word.partition("=")[0] for word in arguments]
-    known = {"-h", "--help", "-V", "--version", "--install-completion", "--show-completion"}
+    known = {"-h", "--help", "-V", "--version", "--print-completion"}
     name = " ".join(rest[: 2 if rest[:1] and rest[0] in GROUPS else 1])
     if name and not name.startswith("-"):
         if name not in COMMANDS:

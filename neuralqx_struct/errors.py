@@ -24,13 +24,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 __all__ = [
+    "LIMITS",
+    "OVERWRITE",
+    "READ_MORE",
     "REMEDIES",
     "Diagnostic",
     "FrozenStructError",
+    "Hint",
     "IntegrityError",
+    "Keyword",
     "MigrationError",
     "SchemaError",
     "SerializationError",
@@ -113,6 +118,56 @@ def shell_word(path: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Keyword:
+    """An argument that a hint proposes to pass; its text is that of a call in Python.
+
+    Attributes:
+        name: The name of the argument.
+        value: The value to pass, or None if the user chooses it.
+    """
+
+    name: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.name}="
+        return f"{self.name}={self.value!r}".replace(
+            "Ellipsis", "..."
+        )  # for a part that the user chooses
+
+
+class Hint(str):
+    """A fix that passes arguments; it is the text for callers in Python, and has the parts for other texts.
+
+    Example:
+        >>> Hint("pass ", Keyword("limits"), " to read more")
+        'pass limits= to read more'
+    """
+
+    __slots__ = ("parts",)
+
+    parts: tuple[str | Keyword, ...]
+
+    def __new__(cls, *parts: str | Keyword) -> Self:
+        """Makes the text of Python from the parts; those of another hint become its own."""
+        made = super().__new__(cls, "".join(map(str, parts)))
+        each = (part.parts if isinstance(part, Hint) else (part,) for part in parts)
+        made.parts = tuple(itertools.chain.from_iterable(each))
+        return made
+
+    def written(self, argument: Callable[[Keyword], str]) -> str:
+        """The hint with its arguments in the words of a function, such as options of a command."""
+        return "".join(part if isinstance(part, str) else argument(part) for part in self.parts)
+
+
+#: The argument of readers and writers that raises their limits on sizes.
+LIMITS = Keyword("limits")
+READ_MORE = Hint("pass ", LIMITS, " to read more")
+OVERWRITE = Hint("pass ", Keyword("overwrite", value=True), " to replace it")
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding about a schema, a bundle or a value.
 
@@ -124,7 +179,7 @@ class Diagnostic:
         file: The file or bundle, as the user named it.
         line: 1-based line in ``file``.
         column: 1-based column in ``file``.
-        hint: The likely fix.
+        hint: The likely fix; a :class:`Hint` if it passes an argument.
     """
 
     code: str

@@ -14,14 +14,13 @@ import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from neuralqx_struct import bundle
-from neuralqx_struct.cli.parser import app
+from neuralqx_struct import bundle, cli
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
@@ -107,9 +106,37 @@ def copied(registry):
     }
 
 
-def invoke(*words, input=None):  # noqa: A002
+class Done(NamedTuple):
+    """What a command printed, on each stream and on both as they came, and its exit code."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    output: str
+
+
+class _Stream(io.StringIO):
+    def __init__(self, both):
+        super().__init__()
+        self.both = both
+
+    def write(self, text):
+        self.both.write(text)
+        return super().write(text)
+
+
+def invoke(*words, input=b""):  # noqa: A002
     """Runs the command in this process."""
-    return CliRunner().invoke(app, [str(word) for word in words], input=input)
+    both = io.StringIO()
+    out, err = _Stream(both), _Stream(both)
+    given = input.encode() if isinstance(input, str) else input or b""
+    terminal, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(given))
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = cli.call([str(word) for word in words])
+    finally:
+        sys.stdin = terminal
+    return Done(code, out.getvalue(), err.getvalue(), both.getvalue())
 
 
 # --- the site ---

@@ -16,8 +16,8 @@ import yaml
 from sphinx.search.en import SearchEnglish
 
 import neuralqx_struct
-from neuralqx_struct.cli.commands import COMMON
-from neuralqx_struct.cli.table import COMMANDS
+from neuralqx_struct.cli.arguments import COMMON
+from neuralqx_struct.cli.commands import COMMANDS
 from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.schema.reading import parse_document

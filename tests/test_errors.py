@@ -1,11 +1,17 @@
+import copy
 import pickle
 import subprocess
 
 import pytest
 
 from neuralqx_struct import errors
+from neuralqx_struct.cli.arguments import in_options
+from neuralqx_struct.cli.commands import COMMANDS
 from neuralqx_struct.errors import (
+    READ_MORE,
     Diagnostic,
+    Hint,
+    Keyword,
     StructError,
     did_you_mean,
     has_errors,
@@ -120,3 +126,32 @@ def test_paths_in_proposed_commands_are_one_word_of_a_shell(path):
     assert printable(word) == word
     shown = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
     assert shown.stdout.decode() == path
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_hint_keeps_its_arguments(way):
+    hint = Hint("look, then pass ", Keyword("trust", ["lab"]), "; ", READ_MORE)
+    found = way(Diagnostic("NQX1", "error", "m", hint=hint))
+    assert found.hint == "look, then pass trust=['lab']; pass limits= to read more"
+    assert (
+        found.hint.written(lambda each: each.name)
+        == "look, then pass trust; pass limits to read more"
+    )
+    assert found.to_json()["hint"] == found.hint
+
+
+@pytest.mark.parametrize(
+    ("keyword", "python", "option"),
+    [
+        (Keyword("limits"), "limits=", "--limits NAME=N"),
+        (Keyword("overwrite", True), "overwrite=True", "--overwrite"),
+        (Keyword("trust", ["a", "b c"]), "trust=['a', 'b c']", "--trust a --trust 'b c'"),
+        (Keyword("values", {"n": 12}), "values={'n': 12}", "--value n=12"),
+        (Keyword("values", {"n": ...}), "values={'n': ...}", "--value n=..."),
+        (Keyword("store", "npz"), "store='npz'", "--store npz"),
+        (Keyword("unknown", "drop"), "unknown='drop'", "unknown='drop'"),
+    ],
+)
+def test_an_argument_is_written_for_python_and_for_the_command_line(keyword, python, option):
+    assert str(keyword) == python
+    assert in_options(keyword, COMMANDS["convert"].arguments) == option

@@ -67,7 +67,6 @@ def python(tmp_path, root):
         "schema freeze schemas/vmc_state",
         "schema history schemas/vmc_state",
         "schema stub schemas/vmc_state",
-        "schema graph schemas/vmc_state",
         "schema json-schema schemas/vmc_state",
     ],
 )

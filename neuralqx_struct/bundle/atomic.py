@@ -39,7 +39,7 @@ from neuralqx_struct.bundle.disk import (
     sync_folder,
     sync_place,
 )
-from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.errors import OVERWRITE, SerializationError
 
 _Foreign = Callable[[Path], str | None]
 _LOOKS = 4
@@ -103,7 +103,7 @@ def _refuse(target: Path, *, overwrite: bool, foreign: _Foreign, kind: str) -> N
     """Raises if the target may not be written."""
     while (seen := _state(target)) is not None:
         message = "expected a path where nothing is, got an existing one"
-        hint = "pass overwrite=True to replace it"
+        hint: str = OVERWRITE
         if overwrite:
             reason = foreign(target)
             if reason is None:

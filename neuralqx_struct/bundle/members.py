@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, Self, TypeVar, cast
 
 from neuralqx_struct.bundle.disk import copy_region
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, Opened
-from neuralqx_struct.errors import SerializationError, StructError
+from neuralqx_struct.errors import LIMITS, Hint, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, SCHEMA_URL, WRITER, Limits
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest
 from neuralqx_struct.stores.archive_writer import ArchiveWriter
@@ -31,7 +31,7 @@ from neuralqx_struct.stores.store import Records, Target
 
 _T = TypeVar("_T")
 # Members of a record about the stored bytes of an array, not about the array.
-_LARGE_HINT: Final = "save large values as arrays, or pass limits= for more"
+_LARGE_HINT: Final = Hint("save large values as arrays, or pass ", LIMITS, " for more")
 _OF_BYTES: Final = ("crc32", "chunk", "chunk_crc32", "offset", "nbytes", "file")
 #: The names of files that a bundle can have.
 OURS: Final = re.compile(

@@ -30,7 +30,13 @@ from neuralqx_struct.bundle.atomic import current, lock
 from neuralqx_struct.bundle.disk import link_tree, linked, missing, pieces_of, refused_reading
 from neuralqx_struct.bundle.steps import Contents, contents
 from neuralqx_struct.bundle.urls import Place
-from neuralqx_struct.errors import Diagnostic, SerializationError, UntrustedError, shell_word
+from neuralqx_struct.errors import (
+    READ_MORE,
+    Diagnostic,
+    SerializationError,
+    UntrustedError,
+    shell_word,
+)
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Region, StoredArrays
 from neuralqx_struct.stores.archive import STORED, inflate, read_directory
@@ -316,7 +322,7 @@ def manifest_bytes(held: Opened, limits: Limits) -> bytes:
     source = held.source(MANIFEST, lambda: most)
     if length > most:
         message = f"expected a manifest of at most {most} bytes, got {length}"
-        raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+        raise SerializationError(message, code="NQX005", hint=READ_MORE)
     return (
         bytes(source) if isinstance(source, memoryview) else b"".join(pieces_of(held.path, source))
     )

@@ -31,7 +31,7 @@ from neuralqx_struct.bundle.members import OURS, NewBundle, foreign_names
 from neuralqx_struct.bundle.remote import Remote, download_tree
 from neuralqx_struct.bundle.storage import MANIFEST, Opened
 from neuralqx_struct.bundle.urls import Place, RemotePath
-from neuralqx_struct.errors import SerializationError, StructError
+from neuralqx_struct.errors import OVERWRITE, SerializationError, StructError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.stores.store import Target, file_of
@@ -117,7 +117,7 @@ def _refuse(
         return
     if not overwrite:
         message = "expected a path where nothing is, got an existing one"
-        raise BundleExistsError(message, file=str(place), hint="pass overwrite=True to replace it")
+        raise BundleExistsError(message, file=str(place), hint=OVERWRITE)
     reason = foreign_names(present, lambda: (place / MANIFEST).opening(_MOST))
     if reason is not None:
         message = f"expected a bundle to overwrite, got {reason}"
@@ -292,7 +292,7 @@ def _refuse_existing(
     except BundleMissingError:
         return
     message = "expected a path where nothing is, got an existing one"
-    hint = "pass overwrite=True to replace it"
+    hint: str = OVERWRITE
     if overwrite:
         reason = "a folder" if is_folder else foreign(target)
         if reason is None:

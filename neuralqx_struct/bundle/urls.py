@@ -22,7 +22,7 @@ from posixpath import basename
 from typing import Any, Final, Self
 
 from neuralqx_struct.bundle.disk import BundleExistsError, BundleMissingError, BundleWriteError
-from neuralqx_struct.errors import SerializationError, StructError
+from neuralqx_struct.errors import OVERWRITE, SerializationError, StructError
 from neuralqx_struct.stores.store import BundleReadError, imported
 
 Options = Mapping[str, Any]
@@ -269,7 +269,7 @@ class RemotePath:
             raise
         except FileExistsError:
             message = "expected a path where nothing is, got an existing one"
-            advice = "pass overwrite=True to replace it"
+            advice = OVERWRITE
             raise BundleExistsError(message, file=self._url, hint=advice) from None
         except FileNotFoundError:
             message = "expected a file or folder, got none"

@@ -22,7 +22,14 @@ from jax.tree_util import default_registry
 from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
-from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, did_you_mean
+from neuralqx_struct.errors import (
+    READ_MORE,
+    Diagnostic,
+    Hint,
+    SerializationError,
+    StructError,
+    did_you_mean,
+)
 from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import parse
 from neuralqx_struct.filters.partition import Selection
@@ -33,6 +40,7 @@ from neuralqx_struct.references import class_ref
 from neuralqx_struct.stores.store import Progress
 from neuralqx_struct.struct.pytree import path_parts
 from neuralqx_struct.trees import leaves_with_paths
+from neuralqx_struct.types.arrays import DtypeHint
 
 __all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options", "with_reason"]
 
@@ -63,7 +71,7 @@ def _require_bounded(like: Any, limits: Limits) -> None:
         if left < 0 or depth > limits.depth:
             what = f"at most {limits.nodes} nodes" if left < 0 else f"at most {limits.depth} levels"
             message = f"like=: expected an object of {what}, got more"
-            hint = "pass limits= for more; a part that is shared counts at each of its places"
+            hint = Hint(READ_MORE, "; a part that is shared counts at each of its places")
             raise SerializationError(message, code="NQX005", path="$", hint=hint)
         try:
             flat = default_registry.flatten_one_level(node)
@@ -263,28 +271,19 @@ def with_reason(error: StructError, options: DecodeOptions | None) -> StructErro
     """The error of a load, which names ``dtype=`` where that made arrays that the schema does not allow."""
     if options is None or not options.conversions:
         return error
-    made = {f", got {new}[": old for old, new in options.conversions.items()}
-    found = [
-        replace(each, hint=f"{_MADE}, or {_ways_to_allow(each)}")
-        if each.code == "NQX411" and any(text in each.message for text in made)
-        else each
-        for each in error.diagnostics
-    ]
-    return type(error)(found)
+    made = {*options.conversions.values()}
+
+    def explained(found: Diagnostic) -> Diagnostic:
+        hint = found.hint
+        if not isinstance(hint, DtypeHint) or hint.dtype not in made:
+            return found
+        return replace(found, hint=f"{_MADE}, or {hint.allowed or _BOTH}")
+
+    return type(error)(map(explained, error.diagnostics))
 
 
 _MADE = "dtype= made it so; leave that out, load with raw=True"
-
-
-def _ways_to_allow(found: Diagnostic) -> str:
-    """The change of the schema that allows an array of another dtype."""
-    _, known, text = (found.hint or "").partition("; or ")  # of a choice of dtypes
-    if known:
-        return text
-    return (
-        "declare both dtypes, as floating[n] does, or compute[n] with "
-        "`dtypes: {compute: [float32, bfloat16]}`"
-    )
+_BOTH = "declare both dtypes, as floating[n] does, or compute[n] with `dtypes: {compute: [float32, bfloat16]}`"
 
 
 def conversions(dtype: Any) -> dict[str, str]:

@@ -1,21 +1,22 @@
-"""Arguments of commands: their record, functions that make frequent kinds, and those that several commands share.
+"""Arguments of commands: their record, functions that read their words, and those that several commands share.
 
 Example:
-    >>> choice("of", "The drawing.", "structs", "versions").convert("versions")
-    'versions'
+    >>> choice("format", "The format.", "text", "json").read("json")
+    'json'
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from neuralqx_struct.cli.reports import FORMATS
-from neuralqx_struct.errors import did_you_mean, shell_word
+from neuralqx_struct.cli.formats import FORMATS
+from neuralqx_struct.errors import Keyword, did_you_mean, shell_word
+from neuralqx_struct.manifest import Limits
 
 REQUIRED: Final[Any] = object()
 
@@ -27,14 +28,14 @@ class Argument:
     Attributes:
         name: The parameter of the command's function.
         help: Help in one sentence.
-        metavar: The value in help and errors.
+        metavar: The value in help and errors; empty for a switch.
         flag: The option, such as ``--schema``; empty for an argument by position.
         short: The option in one letter, such as ``-q``.
-        type: ``Path``, ``str`` or ``bool``. A URL in place of a path stays a text.
+        parse: Returns the value of a word; raises ValueError for one that is refused.
         default: The value if it is left out, or ``REQUIRED``.
         many: True if it may be given several times.
+        collect: Makes one value of the values of an argument that may be given several times.
         choices: The only values, if they are fixed.
-        check: Raises ValueError for a value that is refused.
         reads: True for the path of a file or bundle that is read: ``-`` is the standard input.
         imports: True if it names a module: those of the working directory are found, as with ``python -m``.
         project: The member of :class:`~neuralqx_struct.tools.project.Project` that gives its value if it is left out.
@@ -47,11 +48,11 @@ class Argument:
     metavar: str = ""
     flag: str = ""
     short: str = ""
-    type: Any = Path
+    parse: Callable[[str], Any] = str
     default: Any = REQUIRED
     many: bool = False
+    collect: Callable[[Any], Any] | None = None
     choices: tuple[str, ...] = ()
-    check: Callable[[str], None] | None = None
     reads: bool = False
     imports: bool = False
     project: str = ""
@@ -59,134 +60,123 @@ class Argument:
     also: tuple[str, ...] = ()
 
     @property
-    def off(self) -> str:
-        """The option that overrides a switch of the project file; empty for other arguments."""
-        return f"--no-{self.flag.lstrip('-')}" if self.project and self.type is bool else ""
+    def is_switch(self) -> bool:
+        """True for an option without a value."""
+        return not self.metavar
+
+    @property
+    def is_required(self) -> bool:
+        """True if it may not be left out."""
+        return self.default is REQUIRED
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its options in full; a switch that the project file can set has a second one that is off."""
+        if not self.flag:
+            return ()
+        if self.is_switch and self.project:
+            return self.flag, f"--no-{self.flag.removeprefix('--')}"
+        return (self.flag,)
 
     @property
     def in_usage(self) -> str:
         """The argument in the usage of its command: in brackets if it may be left out."""
-        words = self.metavar
-        if self.flag:
-            names = "|".join(filter(None, [self.flag, self.off]))
-            words = names if self.type is bool else f"{names} {self.metavar}"
-        elif self.many:
+        words = " ".join(filter(None, ["|".join(self.flags), self.metavar]))
+        if self.many and not self.flag:
             words = f"{self.metavar}..."
-        return words if self.required else f"[{words}]"
+        return words if self.is_required else f"[{words}]"
 
-    @property
-    def required(self) -> bool:
-        """True if it may not be left out."""
-        return self.default is REQUIRED
-
-    def convert(self, word: str) -> Any:
+    def read(self, word: str) -> Any:
         """The value of a word; raises ValueError if it is refused."""
-        if self.choices and word not in self.choices:
-            *most, last = self.choices
-            meant = did_you_mean(word, self.choices)
-            hint = f"; {meant}" if meant else ""
-            raise ValueError(f"expected {', '.join(most)} or {last}, got {word!r}{hint}")
-        if self.check is not None:
-            self.check(word)
-        return word if self.type is Path and "://" in word else self.type(word)
+        if self.choices:
+            require_known(word, self.choices)
+        return self.parse(word)
+
+    def words(self, value: Any) -> str:
+        """The option with a value, as a command line has it; with its metavar for None."""
+        if self.is_switch:
+            return self.flag
+        given = value if isinstance(value, list) else [self.metavar if value is None else value]
+        if isinstance(value, Mapping):
+            given = [f"{name}={'...' if each is ... else each}" for name, each in value.items()]
+        return " ".join(f"{self.flag} {shell_word(each)}" for each in given)
 
 
-# --- frequent kinds -----------------------------------------------------------------------------------------------
+def in_options(keyword: Keyword, arguments: Iterable[Argument]) -> str:
+    """An argument of a Python function as the option of a command that has it.
+
+    Example:
+        >>> in_options(Keyword("trust", ["lab.steps"]), [TRUST]), in_options(Keyword("limits"), [LIMITS])
+        ('--trust lab.steps', '--limits NAME=N')
+    """
+    for argument in arguments:
+        if argument.name == keyword.name and argument.flag:
+            return argument.words(keyword.value)
+    return str(keyword)
 
 
-def word(name: str, help: str, metavar: str, **more: Any) -> Argument:  # noqa: A002
-    """An argument by position that is no path."""
-    return Argument(name, help, metavar, type=str, **more)
+# --- words and their values ---------------------------------------------------------------------------------------
 
 
-def option(
-    name: str,
-    help: str,  # noqa: A002
-    metavar: str,
-    **more: Any,
-) -> Argument:
-    """An option with one value, a text unless another type is given; its flag is ``--name``."""
-    facts = {"flag": f"--{name}", "type": str, "default": None, **more}
-    return Argument(name, help, metavar, **facts)
+def path_or_url(word: str) -> Path | str:
+    """A path; a URL stays a text until the command runs."""
+    return word if "://" in word else Path(word)
 
 
-def choice(name: str, help: str, *choices: str) -> Argument:  # noqa: A002
-    """An option with fixed values, of which the first is the default."""
-    return option(name, help, "|".join(choices), default=choices[0], choices=choices)
+def require_known(text: str, known: Iterable[str]) -> None:
+    """Raises ValueError for text that is none of the known names; the message lists them and the likely one."""
+    names = [*known]
+    if text in names:
+        return
+    *most, last = names
+    meant = did_you_mean(text, names)
+    hint = f"; {meant}" if meant else ""
+    raise ValueError(f"expected {', '.join(most)} or {last}, got {text!r}{hint}")
 
 
-def switch(name: str, help: str, short: str = "", project: str = "") -> Argument:  # noqa: A002
-    """An option without a value; one that the project file can set has a second flag, such as ``--no-golden``."""
-    flag = "--" + name.replace("_", "-")
-    default = None if project else False
-    return Argument(name, help, flag=flag, short=short, type=bool, default=default, project=project)
+def parse_version(text: str) -> str | int:
+    """A version to migrate to: ``head``, its number, or how many to go back."""
+    if text == "head":
+        return text
+    if text.removeprefix("-").isdecimal():
+        return int(text)
+    meant = did_you_mean(text, ["head"])
+    hint = f"; {meant}" if meant else ""
+    raise ValueError(f"expected a version, 'head' or a negative number, got {text!r}{hint}")
 
 
-# --- shared arguments ---------------------------------------------------------------------------------------------
-
-#: The options of every command; their names are the members of :class:`~neuralqx_struct.cli.reports.Output`.
-COMMON: Final = (
-    choice("format", "How to print the results.", *FORMATS),
-    choice(
-        "color", "Colours; NO_COLOR and FORCE_COLOR decide for auto.", "auto", "always", "never"
-    ),
-    switch("quiet", "Leave out verdicts, counts and progress bars.", "-q"),
-    switch("verbose", "Print tracebacks and the time taken.", "-v"),
-)
-#: Options that the parser adds itself: to every command, and to the program.
-HELP: Final = switch("help", "Show this help and exit.", "-h")
-SETUP: Final = (
-    switch("version", "Print the version and exit.", "-V"),
-    switch("install_completion", "Set up completion in the current shell."),
-    switch("show_completion", "Print the completion of the current shell."),
-)
-
-
-def check_version(text: str) -> None:
-    """Raises ValueError for text that is no version to migrate to."""
-    if text != "head" and not text.removeprefix("-").isdecimal():
-        meant = did_you_mean(text, ["head"])
-        hint = f"; {meant}" if meant else ""
-        raise ValueError(f"expected a version, 'head' or a negative number, got {text!r}{hint}")
-
-
-def check_mode(text: str) -> None:
-    """Raises ValueError for text that is no compatibility mode."""
+def parse_mode(text: str) -> str:
+    """The name of a compatibility mode."""
     from neuralqx_struct.schema.migration import MODES  # it imports Pydantic
 
-    _require_known(text, MODES)
+    require_known(text, MODES)
+    return text
 
 
-def check_store(text: str) -> None:
-    """Raises ValueError for text that is no store."""
+def parse_store(text: str) -> str:
+    """The name of a store."""
     from neuralqx_struct.stores import STORES  # few calls name one
 
-    _require_known(text, STORES)
+    require_known(text, STORES)
+    return text
 
 
-def _require_known(text: str, known: Iterable[str]) -> None:
-    names = [*known]
-    if text not in names:
-        hint = did_you_mean(text, names)
-        listed = ", ".join(names)
-        raise ValueError(f"expected one of {listed}, got {text!r}{f'; {hint}' if hint else ''}")
-
-
-def check_depth(text: str) -> None:
-    """Raises ValueError for text that is no depth of a tree."""
-    if text != "all" and not (text.isdecimal() and len(text) < 10):
+def parse_depth(text: str) -> str | int:
+    """The depth of a tree: ``all``, or a number."""
+    if text == "all":
+        return text
+    if not text.isdecimal() or len(text) > 9:
         raise ValueError(f"expected a number or 'all', got {text!r}")
+    return int(text)
 
 
 def parse_limit(text: str) -> tuple[str, int]:
-    """The name and value of a limit; raises ValueError for other text.
+    """The name and value of a limit.
 
     Example:
         >>> parse_limit("nodes=2_000_000")
         ('nodes', 2000000)
     """
-    from neuralqx_struct.manifest import Limits  # few calls raise a limit
-
     names = [each.name for each in fields(Limits)]
     name, _, number = text.partition("=")
     if name not in names:
@@ -197,17 +187,13 @@ def parse_limit(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def parse_limits(words: Iterable[str]) -> Any:
-    """The limits of ``--limits``; None without it."""
-    if not words:
-        return None
-    from neuralqx_struct.manifest import Limits
-
-    return Limits(**dict(map(parse_limit, words)))
+def limits_of(pairs: Iterable[tuple[str, int]]) -> Limits | None:
+    """The limits of names and values; None without one."""
+    return Limits(**dict(pairs)) if pairs else None
 
 
 def parse_value(text: str) -> tuple[str, Any]:
-    """The name and value of a field that a foreign file lacks: JSON, or else text; raises ValueError for other words.
+    """The name and value of a field that a foreign file lacks: JSON, or else text.
 
     Example:
         >>> parse_value("n_heads=12"), parse_value("activation=gelu")
@@ -223,7 +209,7 @@ def parse_value(text: str) -> tuple[str, Any]:
 
 
 def parse_bytes(text: str) -> int:
-    """A number of bytes, such as ``500MB``; raises ValueError for other text.
+    """A number of bytes, such as ``500MB``.
 
     Example:
         >>> parse_bytes("2GB"), parse_bytes("4096")
@@ -236,131 +222,104 @@ def parse_bytes(text: str) -> int:
     return int(match[1]) * int(1000**power)
 
 
-_GIVEN = re.compile(r"\b([a-z_]+)=(\[[^\]]*\]|\{[^{}]*\}|'[^']*'|True\b)?(?![=\w])")
-_WORD = re.compile(r"'([^']*)'(?:: *'?([^',}]*)'?)?")
+# --- frequent kinds -----------------------------------------------------------------------------------------------
 
 
-def in_options(hint: str, arguments: Iterable[Argument]) -> str:
-    """A hint about arguments of Python functions as one about the options of a command.
-
-    Example:
-        >>> in_options("pass trust=['lab.steps'], or values={'n': 12}", [TRUST, VALUES])
-        'pass --trust lab.steps, or --value n=12'
-    """
-    flags = {argument.name: argument for argument in arguments if argument.flag}
-
-    def option_of(found: re.Match[str]) -> str:
-        argument = flags.get(found[1])
-        if argument is None:
-            return found[0]
-        if argument.type is bool:
-            return argument.flag
-        given = _WORD.findall(found[2] or "")
-        words = [f"{name}={value}" if value else name for name, value in given]
-        return " ".join(
-            f"{argument.flag} {shell_word(word)}" for word in words or [argument.metavar]
-        )
-
-    return _GIVEN.sub(option_of, hint)
+def path(name: str, help: str, metavar: str, **more: Any) -> Argument:  # noqa: A002
+    """An argument by position that is the path of what is read."""
+    return Argument(name, help, metavar, **{"parse": path_or_url, "reads": True, **more})
 
 
-_BUNDLES = "Bundles: folders, zips or manifest.json files."
-PATHS = Argument("paths", _BUNDLES, "PATH", many=True, reads=True)
-SCHEMA = option(
-    "schema",
-    "Schema folder, file, ID or ID@3; without it, the project's or the bundle's own.",
-    "SCHEMA",
-    type=Path,
-    reads=True,
-    schema=True,
-    project="own_schemas",
+def option(name: str, help: str, metavar: str, **more: Any) -> Argument:  # noqa: A002
+    """An option with a value, a text unless it is parsed; its flag is ``--name``."""
+    facts = {"flag": f"--{name.replace('_', '-')}", "default": None, **more}
+    return Argument(name, help, metavar, **facts)
+
+
+def choice(name: str, help: str, *choices: str) -> Argument:  # noqa: A002
+    """An option with fixed values, of which the first is the default."""
+    return option(name, help, "|".join(choices), default=choices[0], choices=choices)
+
+
+def switch(name: str, help: str, short: str = "", project: str = "") -> Argument:  # noqa: A002
+    """An option without a value; one that the project file can set has a second flag, such as ``--no-golden``."""
+    default = None if project else False
+    return option(name, help, "", short=short, default=default, project=project)
+
+
+# --- shared arguments ---------------------------------------------------------------------------------------------
+
+#: The options of every command; their names are the members of :class:`~neuralqx_struct.cli.terminal.Output`.
+COMMON: Final = (
+    choice("format", "How to print the results.", *FORMATS),
+    choice(
+        "color", "Colours; NO_COLOR and FORCE_COLOR decide for auto.", "auto", "always", "never"
+    ),
+    switch("quiet", "Leave out verdicts, counts and progress bars.", "-q"),
+    switch("verbose", "Print tracebacks and the time taken.", "-v"),
 )
-OUT = option("out", "A new file; printed if left out.", "DST", type=Path)
-OVERWRITE = switch("overwrite", "Replace what is at --out.")
-_FORMS = "A schema folder (its newest version), file, ID or ID@3."
-SCHEMA_PATH = Argument("path", _FORMS, "SCHEMA", reads=True, schema=True)
-SCHEMA_FOLDER = replace(
-    SCHEMA_PATH, reads=False
-)  # something is written beside it, or read from git
-TRUST = option(
-    "trust",
-    "Import it and run its python steps.",
-    "MODULE",
-    default=None,
-    many=True,
-    imports=True,
-    project="trust",
-)
-SCHEMA_PATHS = Argument(
-    "paths",
-    "Schema files, folders or IDs; the folder of all schemas if left out.",
-    "SCHEMA",
+
+LIMITS = option(
+    "limits",
+    "Raise a limit on sizes, such as nodes=2000000.",
+    "NAME=N",
+    parse=parse_limit,
     default=(),
     many=True,
-    reads=True,
-    schema=True,
-    project="schemas",
+    collect=limits_of,
 )
-FOLDER = Argument("folder", "The folder of all schemas.", "FOLDER", default=None, project="schemas")
-MODE = option(
-    "mode",
-    "Such as full-transitive; by default each schema's own.",
-    "MODE",
-    check=check_mode,
-    project="mode",
-)
-WAIVERS = option(
-    "waivers",
-    "Findings accepted for a reason.",
-    "FILE",
-    type=Path,
-    reads=True,
-    project="waivers",
-)
-STORE = option(
-    "store",
-    "npz, safetensors or orbax; as in SRC if left out.",
-    "STORE",
-    check=check_store,
-    project="store",
-)
+OUT = option("out", "A new file; printed if left out.", "DST", parse=path_or_url)
+OVERWRITE = switch("overwrite", "Replace what is at --out.")
 VALUES = option(
     "values",
     "A value that the foreign file lacks, such as n_heads=12.",
     "NAME=VALUE",
     flag="--value",
+    parse=parse_value,
     default=(),
     many=True,
-    check=lambda text: parse_value(text) and None,
+    collect=dict,
 )
-JSON_SCHEMA = option(
-    "json_schema",
-    "JSON Schema that manifests must match too.",
-    "FILE",
-    flag="--json-schema",
-    type=Path,
+TRUST = option(
+    "trust",
+    "Import it and run its python steps.",
+    "MODULE",
+    many=True,
+    imports=True,
+    project="trust",
+)
+IDENTITY = option("identity", "Identity of the schema, such as lab.state.", "ID", flag="--id")
+
+BUNDLES = path("paths", "Bundles: folders, zips or manifest.json files.", "PATH", many=True)
+SOURCE = path("source", "A bundle, or a file of another program.", "SRC")
+SCHEMA = option(
+    "schema",
+    "Schema folder, file, ID or ID@3; without it, the project's or the bundle's own.",
+    "SCHEMA",
+    parse=path_or_url,
     reads=True,
+    schema=True,
+    project="own_schemas",
 )
-LAYOUT = option(
-    "layout",
-    "Names and forms of a foreign file: a name in the schema's layouts/, or a file.",
-    "LAYOUT",
+SCHEMA_PATH = path(
+    "path", "A schema folder (its newest version), file, ID or ID@3.", "SCHEMA", schema=True
 )
-SHARDS = option(
-    "max_shard_size",
-    "Write a folder of files of this size, such as 5GB.",
-    "SIZE",
-    flag="--max-shard-size",
-    check=lambda text: parse_bytes(text) and None,
-)
-FOREIGN = option(
-    "file", "Foreign file whose header is checked, too.", "FILE", type=Path, reads=True
-)
-LIMITS = option(
-    "limits",
-    "Raise a limit on sizes, such as nodes=2000000.",
-    "NAME=N",
+#: Something is written beside it, or read from git.
+SCHEMA_FOLDER = replace(SCHEMA_PATH, reads=False)
+SCHEMA_PATHS = path(
+    "paths",
+    "Schema files, folders or IDs; the folder of all schemas if left out.",
+    "SCHEMA",
     default=(),
     many=True,
-    check=lambda text: parse_limit(text) and None,
+    schema=True,
+    project="schemas",
+)
+FOLDER = Argument(
+    "folder",
+    "The folder of all schemas.",
+    "FOLDER",
+    parse=path_or_url,
+    default=None,
+    project="schemas",
 )

@@ -1,330 +1,281 @@
-"""The command line as a typer application, and its help texts, made from the table of commands.
+"""The command line on argparse, made from the table of commands: the values of a call, its mistakes, and completion.
 
-All uses of typer are here. Wrong arguments are reported on stderr, or as a report on stdout if the call asks for JSON.
-
-Help does not depend on the version of typer. No summary is cut: lines are
-wrapped at the width of the terminal, and at 100 columns in wider ones.
+The first words of a call name its command; the others are parsed once, by the parser of that command.
 
 Example:
-    >>> from neuralqx_struct.cli.table import COMMANDS
-    >>> usage(COMMANDS["infer"])
-    'neuralqx-struct infer SRC [--out DST] [--overwrite] [--id ID]...'
+    >>> values_of(COMMANDS["schema fmt"], ["schemas", "--check"])["check"]
+    True
 """
 
 from __future__ import annotations
 
-import inspect
-import shutil
+import argparse
+import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import pairwise
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, NoReturn
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-
-from neuralqx_struct.cli.arguments import COMMON, HELP, SETUP, Argument
-from neuralqx_struct.cli.commands import EXIT_CODES, Command
-from neuralqx_struct.cli.reports import FORMATS, plain
-from neuralqx_struct.cli.results import ArgumentError, failure
-from neuralqx_struct.cli.table import COMMANDS, GROUPS
-from neuralqx_struct.errors import closest, printable
-
-PROGRAM: Final = "neuralqx-struct"
-_WIDEST = 100
-_INDENT = "  "
-_SAMPLE = 3  # commands that the help of a group has an example of
-_LEFT = 28  # columns of a name; the help of a longer one begins below it
-
-
-def usage(command: Command) -> str:
-    """The command with its arguments, as help and documentation show it."""
-    return " ".join([PROGRAM, command.name, *_pieces(command)])
+from neuralqx_struct.cli.arguments import COMMON, REQUIRED, Argument, path_or_url
+from neuralqx_struct.cli.command import Command
+from neuralqx_struct.cli.commands import COMMANDS, GROUPS
+from neuralqx_struct.cli.help import (
+    PROGRAM,
+    Help,
+    described,
+    group_usage,
+    texts_of,
+    texts_of_group,
+    usage_lines,
+)
+from neuralqx_struct.cli.printing import show
+from neuralqx_struct.cli.report import UsageError, failure
+from neuralqx_struct.cli.terminal import Output
+from neuralqx_struct.errors import closest, did_you_mean, printable
 
 
-def usage_lines(command: Command, width: int | None = None) -> str:
-    """The usage in lines of at most ``width`` columns, as help and errors show it."""
-    begin = f"Usage: {PROGRAM} {command.name}"
-    return _filled([begin, *_pieces(command)], width or _terminal_width(), "", " " * 7)
+def run(words: Sequence[str]) -> int:
+    """Runs a call; returns the exit code."""
+    command, rest = find_command(words)
+    try:
+        if command is None:
+            return _run_group(words)
+        return command.call(values_of(command, rest), shlex.join([PROGRAM, *words]))
+    except UsageError as error:
+        return _refuse(words, str(error))
+    except Printed:
+        return 0
 
 
-def group_usage(name: str) -> str:
-    """The words before a command of a group."""
-    return " ".join([PROGRAM, *name.split(), "COMMAND [ARGUMENTS]"])
+def find_command(words: Sequence[str]) -> tuple[Command | None, Sequence[str]]:
+    """The command that the first words name, if any, and the words behind them."""
+    length = 2 if words[:1] and words[0] in GROUPS else 1
+    return COMMANDS.get(" ".join(words[:length])), words[length:]
 
 
-def command_help(command: Command, width: int | None = None) -> str:
-    """The help of one command, in lines of at most ``width`` columns."""
-    width = width or _terminal_width()
-    needs = " Needs JAX." if command.needs_jax else ""
-    positions = [argument for argument in command.arguments if not argument.flag]
-    options = [argument for argument in command.arguments if argument.flag]
-    blocks = [
-        usage_lines(command, width),
-        _filled(f"{command.help}{needs}".split(), width, _INDENT, _INDENT),
-        _section("Arguments", map(_row, positions), width),
-        _section("Options", map(_row, options), width),
-        _section("Options of every command", map(_row, (*COMMON, HELP)), width),
-        _examples(command.examples),
-    ]
-    return "\n\n".join(filter(None, blocks))
+def values_of(command: Command, words: Sequence[str]) -> dict[str, Any]:
+    """The values of the arguments of a command.
+
+    Raises:
+        UsageError: An option is not known, a value is refused, or a required argument is missing.
+    """
+    parser = command_parser(command)
+    # Before Python 3.13 the second of the two takes words behind `--` for options.
+    mixed = parser.parse_known_args if "--" in words else parser.parse_known_intermixed_args
+    given, unknown = mixed(words)
+    if unknown:
+        raise UsageError(_unexpected(command, unknown[0]))
+    values = vars(given)
+    missing = [each for each in command.arguments if values[each.name] is REQUIRED]
+    if missing:
+        names = ", ".join(each.in_usage for each in missing)
+        raise UsageError(f"expected {names}, got none")
+    for argument in command.arguments:
+        if argument.collect is not None:
+            values[argument.name] = argument.collect(values[argument.name])
+    return values
 
 
-def group_help(
-    name: str,
-    groups: Mapping[str, str],
-    commands: Mapping[str, Command],
-    width: int | None = None,
-) -> str:
-    """The help of a group: a sentence about each of its commands; the root names the groups, too."""
-    width = width or _terminal_width()
-    inside = [each for each in commands.values() if each.name.rpartition(" ")[0] == name]
-    own = {command.name.rpartition(" ")[2]: command.summary for command in inside}
-    if not name:
-        own |= {group: about for group, about in groups.items() if group}
-    codes = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
-    end = f"--help after a command shows its arguments and examples. Exit codes: {codes}."
-    blocks = [
-        f"Usage: {group_usage(name)}",
-        _filled(groups[name].split(), width, _INDENT, _INDENT),
-        _section("Commands", own.items(), width),
-        _section("Options", map(_row, (HELP,) if name else (*SETUP, HELP)), width),
-        _filled(end.split(), width, _INDENT, _INDENT),
-        _examples(call for command in inside[:_SAMPLE] for call in command.examples[:1]),
-    ]
-    return "\n\n".join(blocks)
+def _unexpected(command: Command, word: str) -> str:
+    """The message about a word that no argument takes."""
+    name = word.partition("=")[0]
+    if not name.startswith("-"):
+        return f"expected no further argument, got {word!r}"
+    known = [flag for each in command.all_arguments for flag in each.flags]
+    return _not_known("option", name, known)
 
 
-def _examples(calls: Iterable[str]) -> str:
-    return "\n".join(["Examples:", *(f"{_INDENT}{PROGRAM} {call}" for call in calls)])
+def _not_known(kind: str, word: str, known: Iterable[str]) -> str:
+    meant = did_you_mean(word, known)
+    return f"no such {kind}: {printable(word)}{f'; {meant}' if meant else ''}"
 
 
-def _terminal_width() -> int:
-    return max(40, min(_WIDEST, shutil.get_terminal_size((80, 24)).columns))
+def _refuse(words: Sequence[str], message: str) -> int:
+    """Prints the report of a call with wrong arguments, in the format that it asks for; returns the exit code."""
+    command, _ = find_command(words)
+    group = words[0] if words[:1] and words[0] in GROUPS else ""
+    name = group if command is None else command.name
+    output = _output_of(words)
+    if output.format == "text":
+        shown = group_usage(group) if command is None else usage_lines(command)
+        sys.stderr.write(f"usage: {shown}\n\n")
+    hint = f"{' '.join([PROGRAM, *name.split()])} --help lists the arguments"
+    return show(name, output, lambda: failure("NQX400", message, hint))
 
 
-def _pieces(command: Command) -> list[str]:
-    """The arguments of a command in its usage: those by position first."""
-    ordered = sorted(command.arguments, key=lambda argument: bool(argument.flag))
-    return [argument.in_usage for argument in ordered]
+def _output_of(words: Sequence[str]) -> Output:
+    """The options of printing in a call with wrong arguments."""
+    parser = Parser(PROGRAM)
+    for argument in COMMON:
+        add_argument(parser, argument)
+    try:
+        given, _ = parser.parse_known_args(words)
+    except UsageError:
+        return Output()
+    return Output(**vars(given))
 
 
-def _row(argument: Argument) -> tuple[str, str]:
-    """The name of an argument with its value, and its help with the facts that the record has."""
-    names = ", ".join(filter(None, [argument.short, argument.flag, argument.off]))
-    value = "" if argument.type is bool else argument.metavar
-    facts = []
-    if argument.required and argument.flag:
-        facts.append("required")
-    if argument.many and argument.flag:
-        facts.append("may be repeated")
-    if argument.default and isinstance(argument.default, str):
-        facts.append(f"default: {argument.default}")
-    known = f" [{'; '.join(facts)}]" if facts else ""
-    return " ".join(filter(None, [names, value])), f"{argument.help}{known}"
+# --- calls without a command --------------------------------------------------------------------------------------
 
 
-def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
-    """A title, and below it a line for each name with its help; empty without rows."""
-    rows = [*rows]
-    if not rows:
-        return ""
-    left = min(_LEFT, max(len(name) for name, _ in rows) + 2)
-    hanging = _INDENT + " " * left
-    lines = [f"{title}:"]
-    for name, text in rows:
-        begin = f"{_INDENT}{name.ljust(left)}"
-        if len(name) > left - 2:
-            lines.append(f"{_INDENT}{name}")
-            begin = hanging
-        lines.append(_filled(text.split(), width, begin, hanging))
-    return "\n".join(lines)
+def _run_group(words: Sequence[str]) -> int:
+    """Runs a call that names no command: an option of the program, or a mistake."""
+    group = words[0] if words[:1] and words[0] in GROUPS else ""
+    rest = words[1:] if group else words
+    parser = program_parsers()[group]
+    if not rest:
+        parser.print_help(sys.stderr)
+        return 2
+    if not rest[0].startswith("-"):
+        raise UsageError(_no_command(group, rest[0]))
+    _, unknown = parser.parse_known_args(rest)
+    raise UsageError(_not_known("option", unknown[0] if unknown else rest[0], ["--help"]))
 
 
-def _filled(parts: Iterable[str], width: int, begin: str, hanging: str) -> str:
-    """Parts in lines of at most ``width`` columns, after ``begin`` in the first and ``hanging`` in the others."""
-    lines: list[str] = []
-    line, empty = begin, True
-    for part in parts:
-        if not empty and len(line) + 1 + len(part) > width:
-            lines.append(line)
-            line, empty = hanging, True
-        line = f"{line}{part}" if empty else f"{line} {part}"
-        empty = False
-    return "\n".join([*lines, line])
+def _no_command(group: str, word: str) -> str:
+    """The message about a word that names no command; the one meant may be in another group."""
+    known = {name.rpartition(" ")[2]: name for name in [*COMMANDS, *GROUPS]}
+    inside = (command for command in COMMANDS.values() if command.group == group)
+    known |= {command.word: command.word for command in inside}
+    meant = closest(word, known)
+    hint = "" if meant is None else f"; did you mean {known[meant]!r}?"
+    return f"no such command: {printable(word)}{hint}"
 
 
-class Group(TyperGroup):
-    """A group of commands that proposes the command meant by a word, also one of another group."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first word names."""
-        try:
-            return super().resolve_command(ctx, args)
-        except Exception as error:
-            if _is_of_click(error) and not hasattr(error, "option_name"):
-                known = {name.rpartition(" ")[2]: name for name in COMMANDS}
-                known |= {name: name for name in self.commands}
-                meant = closest(args[0], known)
-                hint = "" if meant is None else f"; did you mean {known[meant]!r}?"
-                error.message = f"no such command: {printable(args[0])}{hint}"  # type: ignore[attr-defined]
-            raise
+# --- parsers ------------------------------------------------------------------------------------------------------
 
 
-class Commands(Group):
-    """The group of all commands; prints errors about arguments in the format that the call asks for."""
-
-    def main(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
-    ) -> Any:
-        """Parses arguments and runs a command; exits, unless ``standalone_mode`` is off."""
-        standalone = options.pop("standalone_mode", True)
-        options |= {"args": args, "prog_name": prog_name, "standalone_mode": False}
-        try:
-            code = super().main(**options)
-        except Exception as error:
-            if not standalone or not _is_of_click(error):
-                raise
-            code = _refuse(error, sys.argv[1:] if args is None else args)
-        if standalone:
-            sys.exit(code)
-        return code
+class Printed(Exception):
+    """Ends a call that has printed the help, the version or a completion."""
 
 
-def _is_of_click(error: Exception) -> bool:
-    return hasattr(error, "format_message")
+class Parser(argparse.ArgumentParser):
+    """A parser of argparse without its abbreviations, which raises errors and has our layout of help."""
+
+    def __init__(self, prog: str, **facts: Any) -> None:
+        super().__init__(prog, add_help=False, allow_abbrev=False, formatter_class=Help, **facts)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises the error of wrong arguments."""
+        raise UsageError(message)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Ends the call after its help or version."""
+        del status, message
+        raise Printed
 
 
-def _refuse(error: Any, words: Sequence[str]) -> int:
-    """Prints an error about arguments; returns the exit code."""
-    context = getattr(error, "ctx", None)
-    if hasattr(error, "possibilities"):
-        # The option is not known. Typer before 0.28 prints it as it is.
-        options = [] if context is None else context.command.params
-        meant = closest(error.option_name, [flag for each in options for flag in each.opts])
-        hint = "" if meant is None else f"; did you mean {meant!r}?"
-        error.message = f"no such option: {printable(error.option_name)}{hint}"
-        error.possibilities = None
-    # The parser does not know the format of a call that it refuses.
-    for style in [name for name in FORMATS if name != "text"]:
-        if f"--format={style}" in words or ("--format", style) in pairwise(words):
-            command = "" if context is None else context.command_path.partition(" ")[2]
-            report = failure("NQX400", error.format_message(), "--help lists the arguments")
-            typer.echo(FORMATS[style](command, report))
-            return report.exit_code
-    shown = plain(error.format_message())
-    error.format_message = lambda: shown
-    error.show()
-    return int(error.exit_code)
+class _PrintCompletion(argparse.Action):
+    """Prints the completion of a shell and ends the program."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: Any,
+        values: Any,
+        option_string: Any = None,
+    ) -> None:
+        """Prints the completion of the whole program for the shell that is named."""
+        del namespace, option_string
+        import shtab  # few calls need it
+
+        sys.stdout.write(shtab.complete(program_parsers(files=shtab.FILE)[""], values))
+        parser.exit()
 
 
-def _helped(kind: Any, shown: Callable[[], str], text: Callable[[], str]) -> Any:
-    """A class of commands of typer with our own usage and help."""
-
-    class Helped(kind):  # type: ignore[misc]
-        def get_usage(self, ctx: Any) -> str:
-            del ctx
-            return shown()
-
-        def get_help(self, ctx: Any) -> str:
-            del ctx
-            return text()
-
-    return Helped
+def command_parser(command: Command) -> Parser:
+    """The parser of the words behind a command."""
+    return fill_parser(Parser(**texts_of(command)), command)
 
 
-def _group(kind: Any, name: str) -> Any:
-    return _helped(
-        kind, lambda: f"Usage: {group_usage(name)}", partial(group_help, name, GROUPS, COMMANDS)
-    )
+def fill_parser(parser: Parser, command: Command, files: Any = None) -> Parser:
+    """Adds the arguments of a command to its parser."""
+    positions = parser.add_argument_group("Arguments")
+    options = parser.add_argument_group("Options")
+    for argument in command.arguments:
+        add_argument(options if argument.flag else positions, argument, files)
+    common = parser.add_argument_group("Options of every command")
+    for argument in COMMON:
+        add_argument(common, argument)
+    _add_help(common)
+    return parser
 
 
-def build_app() -> typer.Typer:
-    """Makes the typer application of all commands in the table."""
-    app = typer.Typer(
-        cls=_group(Commands, ""),
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_root)
-    groups = {"": app}
-    for name in GROUPS:
-        if name:
-            own = _group(Group, name)
-            group = typer.Typer(cls=own, no_args_is_help=True, rich_markup_mode=None)
-            app.add_typer(group, name=name)
-            groups[name] = group
-    for command in COMMANDS.values():
-        group_name, _, name = command.name.rpartition(" ")
-        own = _helped(TyperCommand, partial(usage_lines, command), partial(command_help, command))
-        groups[group_name].command(name, cls=own, help=command.summary)(_callback(command))
-    return app
+def _add_help(container: Any) -> None:
+    container.add_argument("-h", "--help", action="help", help="Show this help and exit.")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def add_argument(container: Any, argument: Argument, files: Any = None) -> None:
+    """Adds an argument to a parser, or to a group of its help.
+
+    That a required one is given is checked behind argparse, which would report it before an option that is not known.
+    """
+    facts: dict[str, Any] = {"help": described(argument), "default": argument.default}
+    if argument.many and not argument.is_required:
+        facts["default"] = []
+    if argument.flag:
+        names = [*filter(None, [argument.short, argument.flag])]
+        facts |= {"dest": argument.name}
+    else:
+        names = [argument.name]
+        facts |= {"nargs": "*" if argument.many else "?"}
+    if argument.is_switch:
+        action: Any = argparse.BooleanOptionalAction if argument.project else "store_true"
+        container.add_argument(*names, action=action, **facts)
+        return
+    if argument.flag and argument.many:
+        facts["action"] = "append"
+    facts |= {"type": partial(_read, argument), "metavar": argument.metavar}
+    added = container.add_argument(*names, choices=argument.choices or None, **facts)
+    if argument.parse is path_or_url:
+        added.complete = files
+
+
+def _read(argument: Argument, word: str) -> Any:
+    try:
+        return argument.read(word)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(printable(error)) from None
+
+
+def program_parsers(files: Any = None) -> dict[str, Parser]:
+    """The parsers of the groups, with all commands in them, by name; that of the program has an empty one.
+
+    Args:
+        files: The completion of paths.
+    """
+    parsers: dict[str, Parser] = {}
+    commands: dict[str, Any] = {}
+    for group, about in GROUPS.items():
+        texts = texts_of_group(group)
+        parser = commands[""].add_parser(group, help=about, **texts) if group else Parser(**texts)
+        commands[group] = parser.add_subparsers(
+            title="Commands", metavar="COMMAND", prog=texts["prog"]
+        )
+        for command in COMMANDS.values():
+            if command.group == group:
+                own = commands[group].add_parser(
+                    command.word, help=command.summary, **texts_of(command)
+                )
+                fill_parser(own, command, files)
+        _add_program_options(parser.add_argument_group("Options"), group)
+        parsers[group] = parser
+    return parsers
+
+
+def _add_program_options(container: Any, group: str) -> None:
+    if not group:
         from neuralqx_struct import __version__
 
-        typer.echo(f"neuralqx-struct {__version__}")
-        raise typer.Exit
-
-
-_VERSION = typer.Option(
-    "--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."
-)
-
-
-def _root(*, version: Annotated[bool, _VERSION] = False) -> None:
-    del version
-
-
-def _callback(command: Command) -> Callable[..., None]:
-    """The function of a command that typer calls; typer reads the arguments from its signature."""
-
-    def call(**values: Any) -> None:
-        try:
-            code = command.call(values)
-        except ArgumentError as error:
-            raise typer.BadParameter(str(error), param_hint=error.flag) from None
-        raise typer.Exit(code)
-
-    parameters = {argument.name: _parameter(argument) for argument in command.all_arguments}
-    call.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
-    call.__annotations__ = {name: value.annotation for name, value in parameters.items()}
-    return call
-
-
-def _parameter(argument: Argument) -> inspect.Parameter:
-    def parse(word: str) -> Any:
-        try:
-            return argument.convert(word)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-
-    def complete(incomplete: str) -> list[str]:
-        return [choice for choice in argument.choices if choice.startswith(incomplete)]
-
-    options: dict[str, Any] = {"help": argument.help}
-    if argument.type is not bool:
-        options |= {"metavar": argument.metavar, "parser": parse}
-    if argument.choices:
-        options["autocompletion"] = complete
-    # Typer before 0.29 makes a path of every word for a parameter that is a Path, of a URL too.
-    single: Any = str if argument.reads or argument.type is Path else argument.type
-    kind: Any = list[single] if argument.many else single
-    default = inspect.Parameter.empty if argument.required else argument.default
-    if default is None:
-        kind |= None
-    flag = f"{argument.flag}/{argument.off}" if argument.off else argument.flag
-    names = filter(None, [flag, argument.short])
-    declared = typer.Option(*names, **options) if argument.flag else typer.Argument(**options)
-    annotation = Annotated[kind, declared]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(argument.name, keyword, default=default, annotation=annotation)
-
-
-app = build_app()
+        version = f"{PROGRAM} {__version__}"
+        text = "Print the version and exit."
+        container.add_argument("-V", "--version", action="version", version=version, help=text)
+        text = "Print the completion of a shell (bash, zsh, tcsh) and exit."
+        container.add_argument(
+            "--print-completion",
+            action=_PrintCompletion,
+            choices=("bash", "zsh", "tcsh"),
+            metavar="SHELL",
+            help=text,
+        )
+    _add_help(container)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from neuralqx_struct.cli.results import Report
+from neuralqx_struct.cli.report import Report
 from neuralqx_struct.errors import Diagnostic, printable, printable_lines
 from neuralqx_struct.references import shipped
 

@@ -29,6 +29,8 @@ from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, unsave
 from neuralqx_struct.codecs.remedies import known_remedy
 from neuralqx_struct.errors import (
     Diagnostic,
+    Hint,
+    Keyword,
     SerializationError,
     UntrustedError,
     did_you_mean,
@@ -117,7 +119,8 @@ class ClassDecoder(Decoder):
         module = ref.partition(":")[0]
         package = module.partition(".")[0]
         got = "is not imported" if found is None else "is something else"
-        hint = f"import {module} first, or pass trust=[{package!r}]; {alias_hint(ref)}"
+        trust = Keyword("trust", [package])
+        hint: str = Hint(f"import {module} first, or pass ", trust, f"; {alias_hint(ref)}")
         if is_schema_ref(ref):
             hint = "load it through its schema: load_schema(folder).load(path)"
         elif module == "__main__":  # of another program

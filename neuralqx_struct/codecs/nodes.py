@@ -24,7 +24,7 @@ import numpy as np
 
 from neuralqx_struct.codecs.remedies import REMEDY, remedy_for
 from neuralqx_struct.dtypes import dtype_name
-from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
+from neuralqx_struct.errors import LIMITS, Diagnostic, Hint, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.kinds import NodeKind, children
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
@@ -190,7 +190,7 @@ class Encoder:
 
     def _too_deep(self) -> SerializationError:
         message = f"expected at most {self._limits.depth} levels, got more"
-        return unsaveable(message, "flatten the nest before saving it, or pass limits= for more")
+        return unsaveable(message, _FLATTER)
 
     def encode_all(self, values: Iterable[Any]) -> list[Node]:
         """The nodes of the items of a sequence."""
@@ -242,7 +242,12 @@ class Encoder:
 
 
 _NO_LOOP = "save the parts without the link back, and make the link after loading"
-_FEWER = "save numbers as an array; a container met many times is saved as often; or pass limits= for more"
+_FLATTER = Hint("flatten the nest before saving it, or pass ", LIMITS, " for more")
+_FEWER = Hint(
+    "save numbers as an array; a container met many times is saved as often; or pass ",
+    LIMITS,
+    " for more",
+)
 
 
 def _named(value: Any) -> str:

@@ -25,6 +25,8 @@ from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
+    Hint,
+    Keyword,
     MigrationError,
     Severity,
     StructError,
@@ -183,7 +185,7 @@ def _known_versions(
             f"expected the documents of {identity} in the bundle, got none",
             code="NQX404",
             path="$.schemas",
-            hint="pass the schema, such as schema='schemas/...'",
+            hint=Hint("pass the schema, such as ", Keyword("schema", "schemas/...")),
         )
     known = own if series is None or own is None else series.merged(own.documents.values())
     known = series if known is None else known

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import Hint, Keyword, SchemaError
 from neuralqx_struct.evolution.against import baseline, published_text
 from neuralqx_struct.evolution.steps import kind, step_text
 from neuralqx_struct.evolution.suggestions import suggest
@@ -80,7 +80,9 @@ class Revision:
                 "expected no file of the next version, got one",
                 code="NQX400",
                 file=str(target),
-                hint=f"revise it with edited={str(target)!r}, or name another file",
+                hint=Hint(
+                    "revise it with ", Keyword("edited", str(target)), ", or name another file"
+                ),
             )
         replace_text(target, self.text)
         if out is None and self.edited is not None and self.published is not None:

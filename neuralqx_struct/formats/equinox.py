@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
-from neuralqx_struct.errors import SerializationError, StructError, within_stack
+from neuralqx_struct.errors import READ_MORE, SerializationError, StructError, within_stack
 from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
 from neuralqx_struct.formats.ranges import Blocks, View
 from neuralqx_struct.formats.table import (
@@ -71,7 +71,7 @@ def _records(view: View, limits: Limits) -> Iterator[Found]:
         count += 1
         if count > limits.nodes:
             message = f"expected at most {limits.nodes} arrays in a file of Equinox, got more"
-            raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+            raise SerializationError(message, code="NQX005", hint=READ_MORE)
         parsed = _header(view, at)
         place = at + parsed.size
         nbytes = prod(parsed.shape) * stored_dtype(parsed.descr).itemsize

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import (
+    READ_MORE,
     Diagnostic,
     IntegrityError,
     SerializationError,
@@ -58,6 +59,7 @@ _MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 _PLACES: Final = (0, 512)  # where the format may begin, within the bytes by which a kind is found
 _KNOWN: Final = "numbers, truth values or text of one length"
 _HINT: Final = "write it with h5py as one of these, such as bfloat16 as its bits"
+_STOPPED: Final = "one that stops it"
 _OUTSIDE: Final = {
     "link": "expected everything inside the file, got a link to another file",
     "data": "expected data inside the file, got a dataset that is in others",
@@ -125,7 +127,7 @@ class Reader:
             except BaseException:  # it still waits for bytes
                 self.close()
                 raise
-        raise damaged("expected a file that h5py reads, got one that stops it")
+        raise damaged(f"expected a file that h5py reads, got {_STOPPED}")
 
     def _exchanged(
         self, process: subprocess.Popen[bytes], request: bytes
@@ -181,7 +183,7 @@ class Contents:
         if "limit" in answer:
             words = answer["limit"]
             message = f"expected at most {limits[words]} {words} in an HDF5 file, got more"
-            raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+            raise SerializationError(message, code="NQX005", hint=READ_MORE)
         reason = answer.get("unopened", answer.get("fault"))
         if reason is not None:
             raise damaged(f"expected a file that h5py opens, got: {reason}")
@@ -223,7 +225,7 @@ class Contents:
         nbytes = max(size, chunk)
         if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * stored:
             message = f"expected at most {self._limits.full_bytes} bytes, got {stored} that expand to {nbytes}"
-            raise UntrustedError(message, code="NQX505", hint="pass limits= to read more")
+            raise UntrustedError(message, code="NQX505", hint=READ_MORE)
         place = item["place"]
         if place is None or stored != size:
             part = partial(self._part, name, _Packed(tuple(item["keys"]), dtype, shape, chunk))
@@ -254,7 +256,7 @@ class Contents:
         except IntegrityError as error:
             if error.diagnostics[0].file is not None:  # the bytes behind a URL
                 raise
-            raise _fault(name, error.diagnostics[0].message.partition("got ")[2]) from error
+            raise _fault(name, _STOPPED) from error
         if "dtype" not in answer:
             raise _fault(name, answer.get("fault", answer.get("unopened", "")))
         if (answer["dtype"], len(data)) != (packed.dtype.str, size):

@@ -18,7 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
-from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.errors import READ_MORE, SerializationError
 from neuralqx_struct.formats.ranges import Ranges, View, part_in
 from neuralqx_struct.manifest import Limits, collector_paused, shown
 from neuralqx_struct.manifest.payload import Region
@@ -241,7 +241,7 @@ class Tree:
         """Checks a number against a limit."""
         if count > most:
             message = f"expected at most {most} {words} in a msgpack file, got more"
-            raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+            raise SerializationError(message, code="NQX005", hint=READ_MORE)
 
     def _item(self, depth: int) -> Any:
         self._nodes += 1

@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
-from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError
+from neuralqx_struct.errors import (
+    READ_MORE,
+    Diagnostic,
+    SerializationError,
+    StructError,
+    UntrustedError,
+)
 from neuralqx_struct.formats.ranges import Ranges, View, part_in
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
@@ -128,7 +134,7 @@ def _of_member(view: View, member: Member, limits: Limits) -> Found:
             message = (
                 f"expected at most {limits.full_bytes} bytes, got {length} that expand to {size}"
             )
-            raise UntrustedError(message, code="NQX505", hint="pass limits= to read more")
+            raise UntrustedError(message, code="NQX505", hint=READ_MORE)
     return found_array(parsed, size - parsed.size, place, crc, packed)
 
 

@@ -21,6 +21,7 @@ from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
+    READ_MORE,
     Diagnostic,
     IntegrityError,
     SerializationError,
@@ -133,7 +134,7 @@ def _entries(tree: Any, limits: Limits) -> list[_Entry]:
         )
     if len(tree) > limits.nodes:
         message = f"expected at most {limits.nodes} leaves in a checkpoint, got {len(tree)}"
-        raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+        raise SerializationError(message, code="NQX005", hint=READ_MORE)
     found = Findings()
     entries: dict[str, _Entry] = {}
     for text, facts in tree.items():
@@ -236,7 +237,7 @@ class _Folder:
         if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * self._stored:
             expected = f"expected at most {self._limits.full_bytes} bytes"
             message = f"{expected}, got {self._stored} in all files that expand to {nbytes}"
-            raise UntrustedError(about("NQX505", name, message, "pass limits= to read more"))
+            raise UntrustedError(about("NQX505", name, message, READ_MORE))
 
         def part(region: Region) -> Array:
             with self._files.faults(name):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import DTYPES, NUMPY_DTYPES, dtype_named
-from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.errors import READ_MORE, IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.formats.ranges import Blocks, Ranges, View
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
@@ -172,7 +172,7 @@ def _require_harmless(view: View, limits: Limits) -> list[Member]:
             most = limits.manifest_bytes // _OBJECT
             if member.size > most:
                 message = f"expected at most {most} bytes in {name}, got {member.size}"
-                raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+                raise SerializationError(message, code="NQX005", hint=READ_MORE)
             objects = bytes(view[member.start : member.start + member.size])
     found = _ALLOCATING.search(objects)
     if found is not None:
@@ -242,7 +242,7 @@ class _Walk:
     def _require(self, count: int, most: int, words: str) -> None:
         if count > most:
             message = f"expected at most {most} {words} in a file of torch, got more"
-            raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+            raise SerializationError(message, code="NQX005", hint=READ_MORE)
 
     def _leaf(self, name: str, item: Any) -> None:
         self._text += len(name)
@@ -276,7 +276,7 @@ class _Walk:
         stored = tensor.untyped_storage().nbytes()
         if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * stored:
             message = f"expected at most {self._limits.full_bytes} bytes, got {stored} that expand to {nbytes}"
-            raise UntrustedError(about("NQX505", name, message, "pass limits= to read more"))
+            raise UntrustedError(about("NQX505", name, message, READ_MORE))
         self.tensors.append(tensor)
         read = partial(self._array, tensor, dtype)
         if self._outline is None:

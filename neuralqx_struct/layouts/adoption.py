@@ -26,6 +26,7 @@ from typing import Any
 from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import (
     Diagnostic,
+    Hint,
     SchemaError,
     closest,
     did_you_mean,
@@ -41,7 +42,7 @@ from neuralqx_struct.layouts.frames import Frame, framed, item_of, lead_axes, le
 from neuralqx_struct.layouts.names import ABSOLUTE, END, Ignored, Names, full
 from neuralqx_struct.layouts.places import NOTHING, Leaf, Place, Values, of_items
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
-from neuralqx_struct.layouts.walk import LAYER, Walk, until_mark
+from neuralqx_struct.layouts.walk import LAYER, Walk, until_mark, value_hint
 from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.paths import array_name
 from neuralqx_struct.printing import brief_scalar
@@ -122,14 +123,15 @@ class FileWalk(Walk):
     def _without_value(self, declared: Type, place: Place, key: str) -> None:
         """Reports a field that nothing gives a value; the file may have an array in its place."""
         got = "none: no array shows it"
-        hint = f"pass values={{{key!r}: ...}}, or write it under `values:` in the layout"
+        hint = value_hint(key)
         name = full(place.base, self.prefix)
         array = self.files.get(name)
         if array is not None:
             self.misplaced.add(name)
             shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
             got = f"the array {name!r} of type {shape}"
-            hint = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and {hint}"
+            start = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and "
+            hint = Hint(start, hint)
         message = f"expected a value of type {declared.format()}, got {got}"
         self.report("NQX707", place, message, hint)
 

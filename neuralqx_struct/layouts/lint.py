@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES
-from neuralqx_struct.errors import Diagnostic, SchemaError, Severity, did_you_mean
+from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SchemaError, Severity, did_you_mean
 from neuralqx_struct.evolution.sizes import equations, extent, shown_sizes
 from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule, read_layout
@@ -79,7 +79,7 @@ def check_layout(layout: Layout, source: Source, document: Document) -> list[Dia
     lint.values()
     for name, declaration in missing_values(layout, document).items():
         message = f"expected a value of type {declaration.text} for {name}, got none"
-        hint = "write it under `values:`, or pass values= to each load"
+        hint = Hint("write it under `values:`, or pass ", Keyword("values"), " to each load")
         lint.report("NQX707", ("values",), message, hint, severity="info", key=True)
     return lint.found
 
@@ -261,7 +261,7 @@ class _Lint:
             if len(unknown) > (member == "reshape"):
                 names = sorted(frozenset[str]().union(*(each.names for each in unknown)) - known)
                 message = f"expected sizes that payloads show, got {', '.join(names)}, which no array of {struct} fixes"
-                hint = "write them under `values:`, or pass values="
+                hint = Hint("write them under `values:`, or pass ", Keyword("values"))
                 self.report("NQX704", (*path, member), message, hint, severity="warning")
 
     # --- values ----------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.errors import (
     Diagnostic,
+    Hint,
+    Keyword,
     SchemaError,
     SerializationError,
     StructError,
@@ -345,7 +347,9 @@ def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:
 def _keyed(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
         message = f"expected values by name, got {brief(values)}"
-        raise SerializationError(message, code="NQX701", hint="such as values={'n_heads': 12}")
+        raise SerializationError(
+            message, code="NQX701", hint=Hint("such as ", Keyword("values", {"n_heads": 12}))
+        )
     return dict(values)
 
 

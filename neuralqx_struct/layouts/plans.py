@@ -14,7 +14,7 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.evolution.lazy_arrays import LazyArray
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.layouts.places import Leaf, settings_of
-from neuralqx_struct.layouts.walk import Walk
+from neuralqx_struct.layouts.walk import Walk, value_hint
 from neuralqx_struct.schema.text import FIX_THESE_FIRST, MAX_PROBLEMS
 from neuralqx_struct.types.text import format_extents
 
@@ -83,7 +83,7 @@ class Plan:
             return
         listed = ", ".join(unknown)
         message = f"expected sizes that the arrays show, got {listed}, which none of them does"
-        hint = f"pass values={{{unknown[0]!r}: ...}}, or write it under `values:` in the layout"
+        hint: str = value_hint(unknown[0])
         settings = settings_of(self.walk.document).intersection(unknown)
         if settings:
             line = ", ".join(f"{name}: {{}}" for name in sorted(settings))

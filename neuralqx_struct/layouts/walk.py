@@ -14,7 +14,7 @@ from itertools import product
 from math import inf
 from typing import Any, Final
 
-from neuralqx_struct.errors import Diagnostic, SchemaError
+from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SchemaError
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.expressions import parse
@@ -44,6 +44,13 @@ _DEEPEST: Final = 64
 _NO_RULE: Final = Rule()
 #: Marks the place of a number that all layers of a stacked struct share; no text of a layout has it.
 LAYER: Final = "\0"
+
+
+def value_hint(name: str) -> Hint:
+    """The fix for a field or a size that no array shows."""
+    return Hint(
+        "pass ", Keyword("values", {name: ...}), ", or write it under `values:` in the layout"
+    )
 
 
 class Walk(ABC):

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from typing_extensions import get_type_hints, is_typeddict
 
-from neuralqx_struct.errors import Diagnostic, did_you_mean
+from neuralqx_struct.errors import READ_MORE, Diagnostic, did_you_mean
 from neuralqx_struct.manifest import (
     DEFAULT_LIMITS,
     FORMAT_VERSION,
@@ -46,7 +46,6 @@ from neuralqx_struct.manifest.models import (
 from neuralqx_struct.printing import is_unicode
 
 FINITE_HINT: Final = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-inf"'
-_MORE_HINT: Final = "pass limits= for more"
 
 
 _PARSER_DEPTH: Final = 200  # JSON levels that Pydantic's parser reads
@@ -230,7 +229,7 @@ def _plain_values(value: Any, keys: Keys, most: int, limits: Limits, found: Find
         count += 1
         if count > most or len(place) >= depth:
             expected = f"at most {most} values, {3 * limits.depth} deep"
-            found.add("NQX005", place, f"expected {expected}, got more", _MORE_HINT)
+            found.add("NQX005", place, f"expected {expected}, got more", READ_MORE)
             break
         if type(item) is dict:
             members += len(item)
@@ -307,11 +306,11 @@ def _count_nodes(root: Any, limits: Limits, found: Findings) -> int:
         if depth > limits.depth:
             message = f"expected nodes at most {limits.depth} deep, got more"
             for keys, _node in _nodes_at(limits.depth, root):
-                found.add("NQX005", keys, message, _MORE_HINT)
+                found.add("NQX005", keys, message, READ_MORE)
             break
         if nodes > limits.nodes:
             message = f"expected at most {limits.nodes} nodes, got more"
-            found.add("NQX005", ("manifest",), message, _MORE_HINT)
+            found.add("NQX005", ("manifest",), message, READ_MORE)
             break
         level, more = nodes_below(level)
         members += more

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import (
+    READ_MORE,
     Diagnostic,
     SerializationError,
     did_you_mean,
@@ -350,7 +351,7 @@ def _measure(described: Iterable[Mapping[str, Any]], limits: Limits, found: Find
     if total > limits.full_bytes:
         expected = f"at most {limits.full_bytes} bytes of arrays that are described and not stored"
         message = f"expected {expected}, got more\nthe largest is {largest[1]}"
-        found.add("NQX505", "$", message, "pass limits= for more")
+        found.add("NQX505", "$", message, READ_MORE)
 
 
 def _misfit(node: Mapping[str, Any]) -> bool:

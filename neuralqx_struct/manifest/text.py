@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from neuralqx_struct.errors import Diagnostic, SerializationError
+from neuralqx_struct.errors import READ_MORE, Diagnostic, Hint, SerializationError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Findings, Limits, collector_paused, shown
 from neuralqx_struct.manifest.check import FINITE_HINT, check_manifest, validated_json
 from neuralqx_struct.manifest.models import Manifest
@@ -41,7 +41,7 @@ def _count_members(data: bytes) -> int | None:
 def _require_small(data: bytes, limits: Limits) -> None:
     if len(data) > limits.manifest_bytes:
         message = f"expected a manifest of at most {limits.manifest_bytes} bytes, got {len(data)}"
-        raise SerializationError(message, code="NQX005", hint="pass limits= to read more")
+        raise SerializationError(message, code="NQX005", hint=READ_MORE)
 
 
 @collector_paused()
@@ -119,9 +119,7 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
         message = (
             f"expected a manifest whose nodes are at most {limits.depth} deep, got deeper nesting"
         )
-        hint = (
-            "pass limits= to read more, and raise sys.setrecursionlimit if it is too low for that"
-        )
+        hint: str = Hint(READ_MORE, ", and raise sys.setrecursionlimit if it is too low for that")
         raise SerializationError(message, code="NQX005", hint=hint) from error
     except json.JSONDecodeError as error:
         hint = "restore the file from a copy; if it was edited by hand, fix it at this place"

@@ -48,6 +48,7 @@ from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import Extent, Type, walk_type
+from neuralqx_struct.types.arrays import DtypeHint
 from neuralqx_struct.types.scalars import scalar_of_kind
 from neuralqx_struct.types.text import format_type
 
@@ -348,6 +349,8 @@ class _Walk:
     ) -> None:
         """Reports a value of another type."""
         message = f"expected {format_type(declared)}, got {seen.text}"
+        if seen.sort == "array":
+            hint = DtypeHint(hint, seen.dtype)
         self.report(code, path, message, hint if code == "NQX411" else None)
 
     def unify(

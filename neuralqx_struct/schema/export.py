@@ -1,30 +1,21 @@
-"""Exports: JSON Schemas of manifests, and of a schema Mermaid diagrams and an outline in lines.
+"""Exports: JSON Schemas of manifests, and an outline of a schema in lines.
 
 :func:`manifest_schema` is the published JSON Schema of manifests, generated from the models; :func:`payload_schema` narrows
 it to the declarations of one document. Both have the keywords that draft-07 and 2020-12 share, and ``if`` and ``then``
 rather than ``anyOf``, so that a validator names the place. ``validate`` alone checks sizes, expressions and arrays.
-Mermaid has no escapes in the bodies of classes: its special characters become entities.
 
 Example:
     >>> from neuralqx_struct.schema.series import load_series
     >>> made = payload_schema(load_series("schemas/vmc_state").head)
     >>> made["definitions"]["neuralqx.vmc_state@3:Sampler"]["properties"]["fields"]["required"]
     ['sigma', 'key']
-    >>> print(version_diagram(load_series("schemas/vmc_state")))
-    flowchart LR
-      v1["version 1"]
-      v2["version 2"]
-      v3["version 3"]
-      v1 -->|"merge, merge, rename, rename, cast, rename, rename, rename, rename, rename, add, remove"| v2
-      v2 -->|"split, split, wrap_key, rename, move, move, add, remove"| v3
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from neuralqx_struct.expressions import Expression, parse
@@ -34,12 +25,11 @@ from neuralqx_struct.manifest.models import Manifest
 from neuralqx_struct.printing import columns, padded
 from neuralqx_struct.schema.lock import payload_fingerprints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.series import Series
 from neuralqx_struct.types import Rule, Type, walk_type
 from neuralqx_struct.types.scalars import ANY_NODE, kind_rule
 from neuralqx_struct.types.stacked import stacked_ref
 
-__all__ = ["manifest_schema", "outline", "payload_schema", "struct_diagram", "version_diagram"]
+__all__ = ["manifest_schema", "outline", "payload_schema"]
 
 #: Kinds of nodes whose items have a length.
 _COLLECTIONS = [tag for tag, kind in KINDS.items() if kind.sort in ("list", "tuple", "dict")]
@@ -242,116 +232,6 @@ def _is_portable(pattern: str) -> bool:
 
 def _given(rules: Rule) -> Rule:
     return {keyword: value for keyword, value in rules.items() if value is not None}
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Mermaid.
-
-_ENTITIES = str.maketrans(
-    {c: f"#{ord(c)};" for c in "#;(){}<>~\"'`\\%[]|*$\n\r\t&"} | {"\n": " ", "\r": " ", "\t": " "}
-)
-_KEPT = str.maketrans({c: c for c in "[]|*'"})
-#: Words that begin a statement of Mermaid; names of the schema are unquoted there alone.
-_WORDS = [
-    "accDescr",
-    "accTitle",
-    "call",
-    "callback",
-    "class",
-    "classDef",
-    "click",
-    "cssClass",
-    "default",
-    "direction",
-    "end",
-    "graph",
-    "href",
-    "link",
-    "linkStyle",
-    "namespace",
-    "note",
-    "style",
-    "subgraph",
-    "title",
-]
-
-
-def _label(text: str) -> str:
-    """Text as Mermaid shows it, whatever is in it."""
-    return text.translate(_ENTITIES)
-
-
-def _member(text: str) -> str:
-    """The same in the body of a class, where brackets mean nothing."""
-    return text.translate({**_ENTITIES, **_KEPT})
-
-
-def struct_diagram(document: Document) -> str:
-    """A class diagram: structs with their fields, enums with their members, and which struct holds which.
-
-    Args:
-        document: One version of a schema.
-    """
-    lines = ["classDiagram"]
-    for owner in document.closure():
-        for name, struct in owner.structs.items():
-            members = [_member(_line(*each)) for each in struct.fields.items()]
-            if owner is document and name == document.root:
-                members.insert(0, "<<root>>")
-            lines += _box(document, owner, name, members)
-        for name, enum in owner.enums.items():
-            lines += _box(document, owner, name, ["<<enumeration>>", *enum.members])
-    links = [link for owner in document.closure() for link in _links(document, owner)]
-    return "\n  ".join([*lines, *dict.fromkeys(links)])
-
-
-def _node(document: Document, owner: Document, name: str) -> str:
-    word = name if owner is document else f"{owner.id.replace('.', '_')}_{owner.version}_{name}"
-    return f"{word}_" if word in _WORDS else word
-
-
-def _box(document: Document, owner: Document, name: str, members: list[str]) -> list[str]:
-    node = _node(document, owner, name)
-    title = name if owner is document else f"{owner.id}.{name}"
-    head = f"class {node}" if node == title else f'class {node}["{_label(title)}"]'
-    if not members:
-        return [head]
-    return [f"{head} {{", *(f"  {member}" for member in members), "}"]
-
-
-def _line(name: str, member: FieldDeclaration) -> str:
-    kind = f" {member.kind}" if member.kind != "node" else ""
-    origin = f" = {member.derived}" if member.derived is not None else ""
-    return f"{name}: {member.text}{kind}{origin}"
-
-
-def _links(document: Document, owner: Document) -> Iterator[str]:
-    for name, struct in owner.structs.items():
-        for field, member in struct.fields.items():
-            if member.type is None:
-                continue
-            for inner in walk_type(member.declared):
-                if inner.refers:
-                    home, word = owner.place_of(inner.refers)
-                    arrow = "..>" if word in home.enums else "*--"
-                    optional = '"0..1" ' if member.declared.nullable else ""
-                    many = member.declared.many or optional
-                    target = _node(document, home, word)
-                    yield f"{_node(document, owner, name)} {arrow} {many}{target} : {_label(field)}"
-
-
-def version_diagram(series: Series) -> str:
-    """A flow of the versions, each arrow with the steps of its migration.
-
-    Args:
-        series: The versions.
-    """
-    lines = ["flowchart LR", *(f'  v{version}["version {version}"]' for version in series.versions)]
-    for older, newer in pairwise(series.documents.values()):
-        migration = newer.migration_from(older.version)
-        steps = ", ".join(item.name for item in migration.steps) if migration else "no steps"
-        lines.append(f'  v{older.version} -->|"{_label(steps)}"| v{newer.version}')
-    return "\n".join(lines)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
+from neuralqx_struct.errors import (
+    Diagnostic,
+    Hint,
+    IntegrityError,
+    Keyword,
+    SerializationError,
+    StructError,
+)
 from neuralqx_struct.manifest import raise_findings
 from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.stores.archive import damaged, inflated
@@ -261,7 +268,7 @@ def file_store(layout: FileFormat, **facts: Any) -> Store:
     ) -> Written:
         if compress and store.compression == "never":
             message = f"expected compress=False for store {store.name!r}, got True"
-            hint = "use store='npz' for compressed arrays"
+            hint = Hint("use ", Keyword("store", "npz"), " for compressed arrays")
             raise SerializationError(message, code="NQX614", hint=hint)
         if not isinstance(target, Path):
             return layout.write(target, arrays, compress, tick)

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
+    Hint,
     IntegrityError,
+    Keyword,
     SerializationError,
     StructError,
     did_you_mean,
@@ -141,7 +143,7 @@ class Store:
         """
         if self.folder and not folder:
             message = f"expected a folder for store {self.name!r}, got {form}"
-            hint = "name a folder on a disk, or use store='npz'"
+            hint = Hint("name a folder on a disk, or use ", Keyword("store", "npz"))
             raise SerializationError(message, code="NQX614", hint=hint)
 
     def compressed(self, record: Mapping[str, Any]) -> bool:

@@ -43,6 +43,8 @@ from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import (
     Diagnostic,
+    Hint,
+    Keyword,
     SchemaError,
     SerializationError,
     StructError,
@@ -310,7 +312,7 @@ class Inferred(str):
             texts[place / "layouts" / f"{layout['layout']}.yaml"] = self.layout
         for path in texts:
             if os.path.lexists(path) and not overwrite:
-                hint = "pass overwrite=True, or name another folder"
+                hint = Hint("pass ", Keyword("overwrite", value=True), ", or name another folder")
                 message = "expected a new file, got one that exists"
                 raise bundle.BundleExistsError(message, file=str(path), hint=hint)
         for path, text in texts.items():

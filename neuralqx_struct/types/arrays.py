@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import SchemaError
@@ -26,6 +26,26 @@ from neuralqx_struct.types.text import (
 
 #: JAX without x64 holds these in half the bits.
 _NARROWED = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+
+
+class DtypeHint(str):
+    """The fix for an array of a dtype that its type does not allow.
+
+    Attributes:
+        dtype: The dtype that it has.
+        allowed: The change of the schema that allows it too, for a choice of dtypes.
+    """
+
+    __slots__ = ("allowed", "dtype")
+
+    dtype: str
+    allowed: str
+
+    def __new__(cls, text: str, dtype: str = "", allowed: str = "") -> Self:
+        """Makes the text with its facts."""
+        made = super().__new__(cls, text)
+        made.dtype, made.allowed = dtype, allowed
+        return made
 
 
 def _has_dtype(declared: Type, seen: Any) -> bool:
@@ -178,15 +198,21 @@ class Array(Type):
                 walk.mismatch(self, seen, path)
             return
         if not _has_dtype(self, seen):
-            hint = f"convert it with astype({self.made_as!r})" if seen.dtype in DTYPES else None
-            if hint and self.choice:
-                hint = f"{hint}; or add the dtype: {self.widened_text(seen.dtype)}"
+            hint = self._conversion(seen.dtype) if seen.dtype in DTYPES else None
             message = f"expected {self.format()}, got {seen.text}"
             why = f"\n{self.dtype} is one of {', '.join(self.choice)}" if self.choice else ""
             walk.report("NQX411", path, message + why, hint)
         elif self.choice:
             self._check_choice(walk, seen, path)
         walk.unify(dims, self.shape, seen.shape, path, seen.dtype)
+
+    def _conversion(self, dtype: str) -> DtypeHint:
+        """The fix for an array of another dtype."""
+        text = f"convert it with astype({self.made_as!r})"
+        if not self.choice:
+            return DtypeHint(text, dtype)
+        allowed = f"add the dtype: {self.widened_text(dtype)}"
+        return DtypeHint(f"{text}; or {allowed}", dtype, allowed)
 
     def widened_text(self, dtype: str) -> str:
         """The declaration of the choice with one more dtype."""
@@ -198,8 +224,8 @@ class Array(Type):
         if seen.dtype != dtype:
             message = f"expected {dtype}, got {seen.text}\n"
             why = f"{self.dtype} is one dtype, and {format_path(first)} is of {dtype}"
-            hint = f"convert one of the two with astype: {dtype!r} or {seen.dtype!r}"
-            walk.report("NQX411", path, message + why, hint)
+            text = f"convert one of the two with astype: {dtype!r} or {seen.dtype!r}"
+            walk.report("NQX411", path, message + why, DtypeHint(text, seen.dtype))
 
     def readable_as(self, want: Array, compare: Any) -> bool:
         return {*self.dtypes} <= {*want.dtypes} and compare.shapes(self.shape, want.shape)

@@ -280,7 +280,7 @@ class Type(ABC):
 
     #: True if a union has at most one option of the sort, as readers do not look inside.
     alone: bool = False
-    #: Multiplicity in diagrams.
+    #: Its multiplicity, for values that hold several others.
     many: str = ""
 
     def objections(self, document: Any) -> Iterator[tuple[str, str]]:

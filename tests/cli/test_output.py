@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.cli import commands, reports
-from neuralqx_struct.cli.commands import report_schema
-from neuralqx_struct.cli.table import COMMANDS, GROUPS
+from neuralqx_struct.cli import inputs
+from neuralqx_struct.cli.commands import COMMANDS, GROUPS
+from neuralqx_struct.cli.commands.schema_json_schema import report_schema
+from neuralqx_struct.cli.formats import FORMATS
+from neuralqx_struct.cli.printing import show
+from neuralqx_struct.cli.report import Report
+from neuralqx_struct.cli.terminal import Output, progress_bar
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.tools import formatting
 from neuralqx_struct.tools.formatting import format_schema
@@ -42,10 +46,10 @@ def here(tmp_path, monkeypatch):
 
 
 def test_the_published_schema_is_that_of_the_commands():
-    assert json.loads(PUBLISHED.read_text()) == report_schema(COMMANDS, GROUPS)
-    jsonschema.Draft202012Validator.check_schema(report_schema(COMMANDS, GROUPS))
+    assert json.loads(PUBLISHED.read_text()) == report_schema(COMMANDS.values(), GROUPS)
+    jsonschema.Draft202012Validator.check_schema(report_schema(COMMANDS.values(), GROUPS))
     printed = json.loads(invoke("schema", "json-schema", "report").stdout)
-    assert printed == report_schema(COMMANDS, GROUPS)
+    assert printed == report_schema(COMMANDS.values(), GROUPS)
 
 
 class State(s.Struct):
@@ -70,7 +74,6 @@ CALLS = {
     "schema fmt": ("schema", "fmt", "--check", SCHEMA),
     "schema list": ("schema", "list", ROOT / "schemas"),
     "schema show": ("schema", "show", SCHEMA),
-    "schema graph": ("schema", "graph", SCHEMA),
     "schema history": ("schema", "history", SCHEMA),
     "schema json-schema": ("schema", "json-schema", "manifest"),
     "schema new": ("schema", "new", "lab.state"),
@@ -96,11 +99,11 @@ def test_all_commands_are_tested():
 MANY = 40_000
 
 
-@pytest.mark.parametrize("style", reports.FORMATS)
+@pytest.mark.parametrize("style", FORMATS)
 def test_reports_of_very_many_findings_are_printed_in_time(style):
     finding = Diagnostic("NQX411", "error", "x, y: 100%\n" * 20, "$.a" * 40, "f:,%", 1, 1, "%" * 99)
     with bounded():
-        text = reports.FORMATS[style]("validate", reports.Report("z\n" * 10**5, (finding,) * MANY))
+        text = FORMATS[style]("validate", Report("z\n" * 10**5, (finding,) * MANY))
     assert text.count("NQX411") >= MANY
 
 
@@ -138,11 +141,11 @@ def test_quiet_shows_no_progress(monkeypatch):
     seen = []
 
     def body():
-        with reports.progress_bar("work") as advance:
+        with progress_bar("work") as advance:
             seen.append(advance)
-        return reports.Report()
+        return Report()
 
-    assert reports.run("x", reports.Output(quiet=True), body) == 0
+    assert show("x", Output(quiet=True), body) == 0
     assert seen == [None]
 
 
@@ -188,7 +191,7 @@ def test_findings_about_standard_input_name_it(here):
 
 
 def test_standard_input_has_an_end(here, monkeypatch):
-    monkeypatch.setattr(commands, "_MOST_INPUT", 10)
+    monkeypatch.setattr(inputs, "_MOST_INPUT", 10)
     done = invoke("validate", "-", input=b"x" * 11)
     assert done.exit_code == 2
     assert "expected at most 10 bytes" in done.stderr

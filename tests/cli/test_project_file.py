@@ -63,7 +63,6 @@ def with_python_step(project):
         ("schema", "lint"),
         ("schema", "fmt", "--check"),
         ("schema", "show"),
-        ("schema", "graph"),
         ("schema", "stub"),
         ("schema", "history"),
         ("schema", "freeze"),

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-from neuralqx_struct.cli.reports import FORMATS
-from neuralqx_struct.cli.results import Report
+from neuralqx_struct.cli.formats import FORMATS
+from neuralqx_struct.cli.report import Report
 from neuralqx_struct.cli.sarif import page_of, uri_of
 from neuralqx_struct.errors import Diagnostic
 from tests.builders import POINT_V1, ROOT, invoke

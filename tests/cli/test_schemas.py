@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from neuralqx_struct.classes.schemas import load_schema
-from neuralqx_struct.cli import reports
 from neuralqx_struct.tools.linting import lint
 from tests.builders import POINT_V1, POINT_V2, invoke, report
 
@@ -21,28 +20,10 @@ def schema(tmp_path):
     return folder
 
 
-# --- show and graph ------------------------------------------------------------------------------------------------
+# --- show ------------------------------------------------------------------------------------------------
 
 
-def test_terminals_show_a_tree(monkeypatch, schema):
-    plain = invoke("schema", "show", schema).stdout
-    assert "├" not in plain and "\x1b" not in plain
-    monkeypatch.setattr(reports, "_coloured", lambda stream: True)
-    tree = invoke("schema", "show", schema).stdout
-    assert "└── " in tree and "\x1b[" in tree
-    assert "Point" in tree and "float32[n]" in tree
-
-
-@pytest.mark.parametrize(
-    ("of", "first"), [("structs", "classDiagram"), ("versions", "flowchart LR")]
-)
-def test_graph(schema, of, first):
-    text = invoke("schema", "graph", schema, "--of", of).stdout
-    assert text.splitlines()[0] == first
-    assert report("schema", "graph", schema, "--of", of)[1]["mermaid"] + "\n" == text
-
-
-@pytest.mark.parametrize("command", ["show", "graph", "stub"])
+@pytest.mark.parametrize("command", ["show", "stub"])
 def test_schemas_with_errors_are_not_shown(tmp_path, command):
     (tmp_path / "v1.yaml").write_text(POINT_V1.replace("step: int", "step: Int"))
     result, data = report("schema", command, tmp_path)

@@ -1,17 +1,17 @@
 """A command that the package does not have, added as one record: call, formats, help and completion know it."""
 
 import json
+import shutil
+import subprocess
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from neuralqx_struct.cli.arguments import Argument, choice
-from neuralqx_struct.cli.commands import Command, plain_values, run_plain
-from neuralqx_struct.cli.parser import build_app
-from neuralqx_struct.cli.results import Report
-from neuralqx_struct.cli.table import COMMANDS, find_command
+from neuralqx_struct.cli.arguments import choice, path
+from neuralqx_struct.cli.command import Command
+from neuralqx_struct.cli.commands import COMMANDS
+from neuralqx_struct.cli.report import Report
 from neuralqx_struct.errors import Diagnostic
+from tests.builders import invoke
 
 
 def count(path, unit):
@@ -27,16 +27,15 @@ TOY = Command(
     function="tests.cli.test_toy_command.count",
     run=count,
     help="Count the bytes of a file.",
-    arguments=(Argument("path", "A file.", "PATH"), choice("unit", "The unit.", "bytes", "lines")),
+    arguments=(path("path", "A file.", "PATH"), choice("unit", "The unit.", "bytes", "lines")),
     examples=("schema count data.txt",),
     members=("number",),
 )
 
 
 @pytest.fixture(autouse=True)
-def app(monkeypatch):
+def _toy(monkeypatch):
     monkeypatch.setitem(COMMANDS, TOY.name, TOY)
-    return build_app()
 
 
 @pytest.fixture
@@ -46,19 +45,14 @@ def file(tmp_path):
     return path
 
 
-def invoke(app, *words, **environment):
-    return CliRunner().invoke(app, [str(word) for word in words], env=environment)
-
-
-def test_text(app, file, capsys):
-    done = invoke(app, "schema", "count", file, "--unit", "lines")
+def test_text(file):
+    done = invoke("schema", "count", file, "--unit", "lines")
     assert (done.exit_code, done.stdout) == (0, "2 lines\n")
-    assert run_plain(*find_command(["schema", "count", str(file)])) == 0
-    assert capsys.readouterr().out == "4 bytes\n"
+    assert invoke("schema", "count", file).stdout == "4 bytes\n"
 
 
-def test_json(app, file):
-    data = json.loads(invoke(app, "schema", "count", file, "--format", "json").stdout)
+def test_json(file):
+    data = json.loads(invoke("schema", "count", file, "--format", "json").stdout)
     assert data == {
         "version": 1,
         "command": "schema count",
@@ -68,39 +62,42 @@ def test_json(app, file):
     }
 
 
-def test_annotations_and_exit_codes(app, file, tmp_path):
+def test_annotations_and_exit_codes(file, tmp_path):
     file.write_bytes(b"")
-    done = invoke(app, "schema", "count", file, "--format", "github")
+    done = invoke("schema", "count", file, "--format", "github")
     assert (done.exit_code, done.stdout.startswith("::error file=")) == (1, True)
-    assert invoke(app, "schema", "count", tmp_path / "nothing").exit_code == 2
-    refused = invoke(app, "schema", "count", file, "--unit", "pages")
+    assert invoke("schema", "count", tmp_path / "nothing").exit_code == 2
+    refused = invoke("schema", "count", file, "--unit", "pages")
     assert refused.exit_code == 2
     assert "expected bytes or lines, got 'pages'" in refused.stderr
-    assert plain_values(TOY, ["x", "--unit", "pages"]) is None
 
 
-def test_help(app):
-    shown = invoke(app, "schema", "--help").stdout
+def test_help():
+    shown = invoke("schema", "--help").stdout
     assert "count" in shown and TOY.help in shown
-    shown = invoke(app, "schema", "count", "--help").stdout
+    shown = invoke("schema", "count", "--help").stdout
     assert "--unit bytes|lines" in shown and "A file." in shown
-    assert shown.startswith("Usage: neuralqx-struct schema count PATH [--unit bytes|lines]\n")
+    assert shown.startswith("usage: neuralqx-struct schema count PATH [--unit bytes|lines]\n")
     assert shown.endswith("Examples:\n  neuralqx-struct schema count data.txt\n")
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("neuralqx-struct schema co", "count"), ("neuralqx-struct schema count x --unit l", "lines")],
+    [("schema co", "count"), ("schema count x --unit l", "lines"), ("schema count f", "file")],
 )
-def test_completion(app, words, expected):
-    typer.completion.completion_init()
-    environment = {
-        "_NEURALQX_STRUCT_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split()) - 1),
-    }
-    done = CliRunner().invoke(app, [], env=environment, prog_name="neuralqx-struct")
-    assert expected in done.stdout.split()
+def test_completion(words, expected, file):
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("needs bash")
+    program = f"""
+{invoke("--print-completion", "bash").stdout}
+COMP_WORDS=(neuralqx-struct {words})
+COMP_CWORD={len(words.split())}
+_shtab_neuralqx_struct
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run([bash, "-c", program], capture_output=True, text=True, cwd=file.parent)
+    assert expected in done.stdout.split(), done.stderr
 
 
 def test_a_missing_member_is_an_error_at_import():

@@ -11,11 +11,9 @@ import pytest
 import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import neuralqx_struct as s
 from neuralqx_struct.classes.compiler import classes_of
-from neuralqx_struct.cli.parser import app
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.evolution.against import baseline
 from neuralqx_struct.evolution.compatibility import verdict
@@ -23,7 +21,7 @@ from neuralqx_struct.schema.lock import format_lock, lock_entry
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT, doc
+from tests.builders import ROOT, doc, invoke
 
 SUITE = ROOT / "tests" / "suite" / "compatibility"
 CELLS = [
@@ -331,19 +329,18 @@ def test_a_waiver_needs_a_reason(repository):
 
 def test_the_command(repository, monkeypatch):
     monkeypatch.chdir(repository.parent)
-    run = CliRunner().invoke
-    result = run(app, ["breaking", "--against", "git:main"])
+    result = invoke("breaking", "--against", "git:main")
     assert (result.exit_code, result.stdout.strip()) == (0, "schemas: compatible with git:main")
     Path("schemas/net/v2.yaml").write_text(V2)
-    result = run(app, ["breaking", "schemas", "--against", "git:main", "--format", "json"])
+    result = invoke("breaking", "schemas", "--against", "git:main", "--format", "json")
     report = json.loads(result.stdout)
     assert result.exit_code == 1 and not report["ok"] and report["against"] == "git:main"
     assert report["diagnostics"][0]["file"] == "schemas/net/v2.yaml"
-    result = run(app, ["breaking", "schemas", "--against", "git:main", "--format", "github"])
+    result = invoke("breaking", "schemas", "--against", "git:main", "--format", "github")
     assert result.stdout.startswith("::error file=schemas/net/v2.yaml,line=")
-    assert run(app, ["breaking", "--against", "git:main", "--unknown", "drop"]).exit_code == 0
-    assert run(app, ["breaking", "--against", "git:nope"]).exit_code == 2
-    assert run(app, ["breaking", "--against", "nowhere"]).exit_code in (1, 2)
+    assert invoke("breaking", "--against", "git:main", "--unknown", "drop").exit_code == 0
+    assert invoke("breaking", "--against", "git:nope").exit_code == 2
+    assert invoke("breaking", "--against", "nowhere").exit_code in (1, 2)
 
 
 def test_a_baseline_says_what_it_is():

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import neuralqx_struct as s
-from neuralqx_struct.cli.parser import app
 from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.revision import revise
@@ -21,6 +19,7 @@ from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint
+from tests import builders
 from tests.builders import DIAGNOSTICS, answered, yaml_blocks
 
 V1 = """\
@@ -478,7 +477,7 @@ def test_the_documentation_shows_a_question_as_it_is_asked(folder):
 
 
 def invoke(*words):
-    return CliRunner().invoke(app, ["schema", "revision", *map(str, words)])
+    return builders.invoke("schema", "revision", *words)
 
 
 def test_the_command_writes_the_file_and_tells_the_questions(folder):

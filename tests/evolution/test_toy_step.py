@@ -4,10 +4,8 @@ import json
 
 import pytest
 from pydantic.fields import FieldInfo
-from typer.testing import CliRunner
 
 import neuralqx_struct as s
-from neuralqx_struct.cli.parser import app
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.diff import diff_documents
@@ -21,7 +19,7 @@ from neuralqx_struct.schema.migration import MODES, Migration, Mode, Name, Step,
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.types import ListOf
-from tests.builders import payload, value
+from tests.builders import invoke, payload, value
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The toy step: a value becomes a list of one value.
@@ -107,7 +105,7 @@ def folder(tmp_path):
 
 
 def run(*words):
-    return CliRunner().invoke(app, [*map(str, words)])
+    return invoke(*words)
 
 
 def test_without_its_record_the_step_is_unknown(folder):

@@ -10,8 +10,9 @@ import yaml
 
 import neuralqx_struct as s
 from neuralqx_struct import formats
-from neuralqx_struct.cli import reports
-from neuralqx_struct.cli.table import COMMANDS
+from neuralqx_struct.cli.commands import COMMANDS
+from neuralqx_struct.cli.formats import FORMATS as STYLES
+from neuralqx_struct.cli.report import Report
 from neuralqx_struct.errors import Diagnostic, printable
 from neuralqx_struct.manifest.text import format_manifest
 from tests.builders import invoke
@@ -166,11 +167,11 @@ def test_errors_escape_text_without_a_command():
         assert first.startswith(printable(EVIL)) and all(line.startswith("  ") for line in rest)
 
 
-@pytest.mark.parametrize("layout", ["lines", "outline", "document"])
+@pytest.mark.parametrize("layout", ["lines", "verdict", "document"])
 def test_reports_escape_text(layout):
-    report = reports.Report(f"a\x1b\u200f\n{EVIL}", layout=layout)
+    report = Report(f"a\x1b\u200f\n{EVIL}", layout=layout)
     for style in ("text", "github"):
-        assert not STEERING.search(reports.FORMATS[style]("x", report))
+        assert not STEERING.search(STYLES[style]("x", report))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -180,7 +181,7 @@ def test_words_of_a_command_line(tmp_path, monkeypatch, name):
     for hostile in command.all_arguments:
         words = [f"{hostile.flag}={EVIL}"] if hostile.flag else []
         for each in command.arguments:
-            if (each.required or not words) and (not each.flag or each is not hostile):
+            if (each.is_required or not words) and (not each.flag or each is not hostile):
                 words += filter(None, [each.flag, EVIL if each is hostile else "nowhere"])
         assert_harmless(invoke(*name.split(), *words, *(["--nonsense"] if name == "demo" else [])))
 
@@ -264,7 +265,6 @@ ABOUT_FILES = {
     "schema fmt": ("a", "--check"),
     "schema list": (".",),
     "schema show": ("a",),
-    "schema graph": ("a",),
     "schema history": ("a",),
     "schema stub": ("a",),
     "schema json-schema": ("a",),

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.schema.export import outline, payload_schema, struct_diagram, version_diagram
+from neuralqx_struct.schema.export import outline, payload_schema
 from neuralqx_struct.schema.stubs import stub_module
 
 TEXT = """
@@ -58,12 +58,10 @@ def test_json_schemas_take_payloads_and_refuse_others(schema, tmp_path):
         jsonschema.validate(manifest, payload_schema(schema.document))
 
 
-def test_diagrams_and_outlines_have_every_field(schema):
-    drawn = struct_diagram(schema.document)
+def test_outlines_have_every_field(schema):
     listed = "\n".join(outline(schema.document))
     for name in schema.document.structs["State"].fields:
-        assert name in drawn and name in listed
-    assert "v1" in version_diagram(schema.series)
+        assert name in listed
 
 
 def test_dumps_are_the_same_schema(schema):

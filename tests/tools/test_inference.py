@@ -17,15 +17,13 @@ import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import neuralqx_struct as s
 from neuralqx_struct.bundle import BundleExistsError
-from neuralqx_struct.cli.parser import app
 from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import ROOT, bounded
+from tests.builders import ROOT, bounded, invoke
 
 
 class Mode(enum.Enum):
@@ -384,7 +382,7 @@ def test_any_tree_conforms(tmp_path_factory, root):
 
 
 def test_the_command(ckpt, tmp_path):
-    run = lambda *words: CliRunner().invoke(app, ["infer", *map(str, words)])  # noqa: E731
+    run = lambda *words: invoke("infer", *words)  # noqa: E731
     printed = run(ckpt, "--id", "lab.state")
     assert yaml.safe_load(printed.stdout)["schema"] == "lab.state"
     assert run(ckpt, "--id", "lab.state", "--out", tmp_path / "v1.yaml").exit_code == 0

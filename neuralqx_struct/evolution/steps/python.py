@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from neuralqx_struct.errors import Diagnostic, MigrationError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, Hint, Keyword, MigrationError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place, computed
 from neuralqx_struct.evolution.steps.additions import with_named
 from neuralqx_struct.evolution.steps.builders import built
@@ -119,10 +119,9 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
     missing = [module for module in given if not import_trusted(module, MigrationError, "NQX312")]
     if name not in _FUNCTIONS:
         meant = did_you_mean(name, _FUNCTIONS)
-        hint = (
-            f"name the module that has @steps.function({name!r}), such as trust=['lab.migrations']"
-        )
-        hint = f"{meant} Else {hint}" if meant else hint
+        example = Keyword("trust", ["lab.migrations"])
+        hint = Hint(f"name the module that has @steps.function({name!r}), such as ", example)
+        hint = Hint(f"{meant} Else ", hint) if meant else hint
         reasons = [
             f"\nthe trusted module {module!r} "
             + ("does not exist" if module in missing else "registers no such function")
@@ -139,7 +138,12 @@ def find_function(name: str, *, own: bool, trust: Iterable[str] = ()) -> Functio
         raise MigrationError(
             f"expected a trusted function, got {name!r}, which the documents inside the bundle ask for",
             code="NQX312",
-            hint=f"look at the step, then pass trust=[{home!r}], or the schema's own files: schema='schemas/...'",
+            hint=Hint(
+                "look at the step, then pass ",
+                Keyword("trust", [home]),
+                ", or the schema's own files: ",
+                Keyword("schema", "schemas/..."),
+            ),
         )
     return found
 

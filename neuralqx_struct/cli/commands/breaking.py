@@ -1,0 +1,83 @@
+"""The command ``breaking``: checks whether changes of schemas make earlier checkpoints, or earlier readers, fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from neuralqx_struct.cli.arguments import (
+    LIMITS,
+    REQUIRED,
+    Argument,
+    choice,
+    option,
+    parse_mode,
+    path_or_url,
+)
+from neuralqx_struct.cli.command import Command
+from neuralqx_struct.cli.named import existing
+from neuralqx_struct.cli.report import Report
+from neuralqx_struct.errors import has_errors, printable
+
+
+def run(path: Path, against: str, **options: Any) -> Report:
+    """Compares schemas with an earlier state of them."""
+    from neuralqx_struct.evolution.compatibility import breaking
+
+    found = breaking(existing(path), against=against, **options)
+    text = "" if has_errors(found) else f"{printable(path)}: compatible with {printable(against)}"
+    return Report(text, tuple(found), {"path": path, "against": against}, layout="verdict")
+
+
+COMMAND = Command(
+    name="breaking",
+    function="neuralqx_struct.breaking",
+    run=run,
+    help="Check that changes of schemas break no checkpoint and no reader.",
+    arguments=(
+        option(
+            "against",
+            "A path, git:REVISION, a schema.lock, or a bundle.",
+            "REF",
+            default=REQUIRED,
+            schema=True,
+        ),
+        Argument(
+            "path",
+            "A schema file, folder or ID, or the folder of all schemas.",
+            "SCHEMA",
+            parse=path_or_url,
+            default=None,
+            schema=True,
+            project="schemas",
+        ),
+        option(
+            "mode",
+            "Such as full-transitive; by default each schema's own.",
+            "MODE",
+            parse=parse_mode,
+            project="mode",
+        ),
+        choice("unknown", "The load policy to judge by.", "error", "warn", "drop"),
+        choice(
+            "category",
+            "Payloads alone, or everything that readers of manifests see.",
+            "payload",
+            "manifest",
+        ),
+        option(
+            "waivers",
+            "Findings accepted for a reason.",
+            "FILE",
+            parse=path_or_url,
+            reads=True,
+            project="waivers",
+        ),
+        LIMITS,
+    ),
+    examples=(
+        "breaking --against git:HEAD",
+        "breaking schemas/vmc_state --against ckpt --mode full",
+    ),
+    members=("path", "against"),
+)

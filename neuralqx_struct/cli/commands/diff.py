@@ -1,0 +1,54 @@
+"""The command ``diff``: compares two schemas, or the schemas or the values of two bundles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from neuralqx_struct.cli.arguments import LIMITS, path, switch
+from neuralqx_struct.cli.command import Command
+from neuralqx_struct.cli.named import existing
+from neuralqx_struct.cli.report import Report
+from neuralqx_struct.manifest import Limits
+
+_MOST: Final = 20  # differences of values, of two lines each
+
+
+def run(old: Path, new: Path, *, values: bool, limits: Limits | None) -> Report:
+    """Lists the differences."""
+    if values:
+        return _diff_values(old, new, limits)
+    from neuralqx_struct.evolution.diff import diff
+
+    given = (existing(each) if isinstance(each, Path) else each for each in (old, new))
+    changes = diff(*given, limits=limits)
+    text = "\n".join(map(str, changes)) or "no changes"
+    return Report(text, members={"changes": [change.to_json() for change in changes]})
+
+
+def _diff_values(old: Path, new: Path, limits: Limits | None) -> Report:
+    """Compares the values of two bundles or foreign files."""
+    from neuralqx_struct.tools.value_differences import diff_values
+
+    found = diff_values(old, new, limits=limits)
+    members = {"values": found.to_json()}
+    return Report(found.summary, tuple(found.findings), members, layout="verdict", most=_MOST)
+
+
+COMMAND = Command(
+    name="diff",
+    function="neuralqx_struct.diff",
+    run=run,
+    help="Compare two schemas or bundles. A folder means its newest version.",
+    arguments=(
+        path("old", "A schema or bundle.", "A", schema=True),
+        path("new", "The one to compare it with.", "B", schema=True),
+        switch("values", "Compare the arrays and values of two bundles or foreign files."),
+        LIMITS,
+    ),
+    examples=(
+        "diff schemas/vmc_state@2 schemas/vmc_state",
+        "diff runs/a runs/b --values",
+    ),
+    members=("changes", "values"),
+)
