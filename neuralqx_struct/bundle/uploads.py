@@ -28,7 +28,8 @@ from neuralqx_struct.bundle.disk import (
     link_tree,
 )
 from neuralqx_struct.bundle.members import OURS, NewBundle, foreign_names
-from neuralqx_struct.bundle.remote import Remote, download_tree
+from neuralqx_struct.bundle.remote import Remote
+from neuralqx_struct.bundle.requests import download_tree
 from neuralqx_struct.bundle.storage import MANIFEST, Opened
 from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.errors import SerializationError, StructError

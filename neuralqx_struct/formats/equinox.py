@@ -25,11 +25,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
+from neuralqx_struct.bundle.requests import Blocks
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import SerializationError, StructError, within_stack
 from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
-from neuralqx_struct.formats.ranges import Blocks, View
+from neuralqx_struct.formats.ranges import View
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignFile,

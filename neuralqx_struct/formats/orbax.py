@@ -12,10 +12,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from neuralqx_struct.bundle.orbax_files import FarFiles
+from neuralqx_struct.bundle.orbax_files import far_files
 from neuralqx_struct.bundle.steps import contents
 from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.bundle.urls import Place, RemotePath
@@ -37,7 +36,6 @@ from neuralqx_struct.formats.table import (
     Plain,
     Reading,
     joined,
-    mapped,
     unreadable,
 )
 from neuralqx_struct.manifest import Findings, Limits, raise_findings, shown
@@ -192,11 +190,8 @@ class _Folder:
         Raises:
             IntegrityError: It is no JSON.
         """
-        most = self._limits.manifest_bytes + 1
-        if isinstance(self._files, FarFiles):
-            data = self._files.content(name, most)
-        else:
-            data = bytes(mapped(Path(self._files, name))[:most])
+        with self._files.faults():
+            data = self._files.content(name, self._limits.manifest_bytes + 1)
         try:
             return parse_manifest(data, limits=self._limits)
         except SerializationError as error:
@@ -241,7 +236,7 @@ class _Folder:
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
     item = _item(path)
-    files = FarFiles(item) if isinstance(item, RemotePath) else Files(item)
+    files = far_files(item) if isinstance(item, RemotePath) else Files(item)
     try:
         found = _read(path, files, reading)
     except BaseException:

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 
 from neuralqx_struct.bundle.disk import BundleMissingError, numbered
+from neuralqx_struct.bundle.requests import Blocks, downloaded
 from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import (
@@ -33,7 +34,7 @@ from neuralqx_struct.errors import (
     UntrustedError,
     path_meant,
 )
-from neuralqx_struct.formats.ranges import Blocks, Ranges
+from neuralqx_struct.formats.ranges import Ranges
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.stores.files import opened as opened_source
@@ -349,7 +350,7 @@ def ranges_of(path: Place) -> Ranges:
 
 def on_disk(path: Place) -> tuple[Path, Callable[[], object]]:
     """A place on this disk for programs that read nothing else, and the function that ends its use."""
-    return path.downloaded() if isinstance(path, RemotePath) else (path, lambda: None)
+    return downloaded(path) if isinstance(path, RemotePath) else (path, lambda: None)
 
 
 def mapped(path: Path) -> memoryview:

@@ -16,10 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from neuralqx_struct.bundle.requests import Blocks
 from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import DTYPES, NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
-from neuralqx_struct.formats.ranges import Blocks, View
+from neuralqx_struct.formats.ranges import View
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,

@@ -189,6 +189,11 @@ class Files(os.PathLike[str]):
         """True if there is such a file."""
         return Path(self, name).is_file()
 
+    def content(self, name: str, most: int) -> bytes:
+        """The bytes of a file, of a large one the first so many."""
+        with Path(self, name).open("rb") as file:
+            return file.read(most)
+
     def driver(self, place: str) -> dict[str, Any]:
         """The description of a folder in it for tensorstore, which takes a path absolute and without ``..``."""
         path = Path(self).absolute()
