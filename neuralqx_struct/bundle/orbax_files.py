@@ -76,7 +76,7 @@ class FarFiles(Files):
         self._place, self._driver, self._replaced = place, driver, replaced
 
     def __fspath__(self) -> str:
-        return str(self._driver["path"])
+        return str(self._place)
 
     def __str__(self) -> str:
         return f"{self._place}/"
@@ -118,7 +118,7 @@ class DownloadedFiles(Files):
     """
 
     def __init__(self, place: RemotePath) -> None:
-        path, remove = downloaded(place)
+        path, remove = downloaded(place, folder=True)
         super().__init__(path)
         self._place = place
         # Arrays are read after their bundle is closed, too.

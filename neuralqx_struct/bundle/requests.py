@@ -195,8 +195,12 @@ def downloaded_region(place: RemotePath, size: int) -> tuple[BinaryIO, int, int]
     return file, 0, size
 
 
-def downloaded(place: RemotePath) -> tuple[Path, Callable[[], None]]:
+def downloaded(place: RemotePath, *, folder: bool) -> tuple[Path, Callable[[], None]]:
     """A temporary copy of a file or folder, for programs that read nothing else; and the function that removes it.
+
+    Args:
+        place: The file or folder.
+        folder: It is a folder, which servers of http do not tell.
 
     Raises:
         BundleReadError: The disk has no room for it.
@@ -206,7 +210,7 @@ def downloaded(place: RemotePath) -> tuple[Path, Callable[[], None]]:
     holder = TemporaryDirectory(prefix="neuralqx-struct-")
     target = Path(holder.name, Path(place.name).name or "folder")
     try:
-        if place.is_dir():
+        if folder:
             download_tree(place, target)
         else:
             _require_room(place, place.size, target.parent)
@@ -244,7 +248,8 @@ def download_tree(place: RemotePath, target: Path, without: Collection[str] = ()
             message = f"expected the name of a file in the folder, got {name!r}"
             raise UntrustedError(message, code="NQX503", file=str(place))
         if parts[0] not in without:
-            sizes[name] = int(facts.get("size") or 0)
+            size = facts.get("size")
+            sizes[name] = ((place / name).known_size if size is None else size) or 0
     _require_room(place, sum(sizes.values()), target)
     for name, size in sizes.items():
         path = target.joinpath(*name.split("/"))

@@ -154,11 +154,17 @@ class RemotePath:
         above = f"{self._place.strip('/')}/"
         return {name.strip("/").removeprefix(above): facts for name, facts in found.items()}
 
+    @property
+    def known_size(self) -> int | None:
+        """The size of a file as the server gives it, if it does."""
+        size = self._facts.get("size")
+        return size if type(size) is int else None
+
     @cached_property
     def size(self) -> int:
-        """The size of a file."""
-        size = self._facts.get("size")
-        if type(size) is int and size > 0:
+        """The size of a file that has bytes."""
+        size = self.known_size
+        if size is not None and size > 0:
             return size
         message = f"expected a file of a known size, got {size!r}"
         raise SerializationError(message, code="NQX401", file=self._url, hint="download the file")

@@ -349,8 +349,8 @@ def ranges_of(path: Place) -> Ranges:
 
 
 def on_disk(path: Place) -> tuple[Path, Callable[[], object]]:
-    """A place on this disk for programs that read nothing else, and the function that ends its use."""
-    return downloaded(path) if isinstance(path, RemotePath) else (path, lambda: None)
+    """A file on this disk for programs that read nothing else, and the function that ends its use."""
+    return downloaded(path, folder=False) if isinstance(path, RemotePath) else (path, lambda: None)
 
 
 def mapped(path: Path) -> memoryview:

@@ -278,7 +278,8 @@ def _files(source: Source) -> Files:
 def _keys(files: Files) -> set[str]:
     """The keys of the arrays in a checkpoint, which must hold only files and folders."""
     with files.faults():
-        if not files.stored or not files.has("manifest.ocdbt"):
+        _ = files.stored  # links and devices are refused before anything is opened
+        if not files.has("manifest.ocdbt"):
             return set()
         tensorstore = package("tensorstore")
         keys = tensorstore.KvStore.open(files.ocdbt()).result().list().result()
