@@ -23,34 +23,34 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
-from neuralqx_struct.bundle.disk import BundleMissingError, BundleReplacedError, copy_region
-from neuralqx_struct.bundle.requests import (
-    Range,
-    download_tree,
-    downloaded_region,
-    grouped,
-    in_order,
-)
-from neuralqx_struct.bundle.steps import Contents, contents
-from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip
-from neuralqx_struct.bundle.urls import RemotePath
+from neuralqx_struct.bundle.storage import Opened, Zip
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
     IntegrityError,
     StructError,
 )
-from neuralqx_struct.manifest.payload import StoredArrays
-from neuralqx_struct.stores.checksums import checksum
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.store import (
     Access,
     Records,
-    Source,
     about_each,
     checksum_finding,
     require_nbytes,
     require_possible,
 )
+from neuralqx_struct.manifest import MANIFEST
+from neuralqx_struct.manifest.payload import StoredArrays
+from neuralqx_struct.places.checksums import checksum
+from neuralqx_struct.places.disk import BundleMissingError, BundleReplacedError, Source, copy_region
+from neuralqx_struct.places.requests import (
+    Range,
+    download_tree,
+    downloaded_region,
+    grouped,
+    in_order,
+)
+from neuralqx_struct.places.steps import Contents, contents
+from neuralqx_struct.places.urls import RemotePath
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,7 +120,7 @@ class Remote(Opened):
         if name == MANIFEST:
             return memoryview(self._manifest)
         if name in self._folders:
-            from neuralqx_struct.bundle.orbax_files import far_files
+            from neuralqx_struct.formats.orbax_remote import far_files
 
             return self.reading(name, lambda: far_files(self.path / name, self._replaced))
         size = self._sizes.get(name)

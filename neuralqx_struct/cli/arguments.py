@@ -159,7 +159,7 @@ def check_mode(text: str) -> None:
 
 def check_store(text: str) -> None:
     """Raises ValueError for text that is no store."""
-    from neuralqx_struct.stores import STORES  # few calls name one
+    from neuralqx_struct.formats.store import STORES  # few calls name one
 
     _require_known(text, STORES)
 

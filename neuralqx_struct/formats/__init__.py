@@ -23,10 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from neuralqx_struct.bundle.atomic import staged
-from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.bundle.uploads import uploaded
-from neuralqx_struct.bundle.urls import Options, Place, RemotePath, is_url, place_of
 from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
@@ -38,8 +34,12 @@ from neuralqx_struct.formats.equinox import EQUINOX
 from neuralqx_struct.formats.hdf5 import HDF5
 from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.npz import NPY, NPZ
+from neuralqx_struct.formats.npz_store import NPZ as NPZ_STORE
 from neuralqx_struct.formats.orbax import ORBAX
+from neuralqx_struct.formats.orbax_store import ORBAX as ORBAX_STORE
 from neuralqx_struct.formats.safetensors import SAFETENSORS
+from neuralqx_struct.formats.safetensors_store import SAFETENSORS as SAFETENSORS_STORE
+from neuralqx_struct.formats.store import STORES, Progress, about_each
 from neuralqx_struct.formats.table import (
     FORMATS,
     Candidate,
@@ -58,9 +58,11 @@ from neuralqx_struct.formats.table import (
     split,
 )
 from neuralqx_struct.formats.torch import TORCH
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
+from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits
+from neuralqx_struct.places.atomic import staged
+from neuralqx_struct.places.uploads import uploaded
+from neuralqx_struct.places.urls import Options, Place, RemotePath, is_url, place_of
 from neuralqx_struct.printing import brief_scalar, is_unicode, listed
-from neuralqx_struct.stores.store import Progress, about_each
 
 __all__ = [
     "FORMATS",
@@ -78,6 +80,7 @@ __all__ = [
 ]
 
 register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK, ORBAX, HDF5, TORCH])
+STORES.update({store.name: store for store in (NPZ_STORE, SAFETENSORS_STORE, ORBAX_STORE)})
 
 
 def recognised(path: str | Place) -> Format | None:

@@ -25,11 +25,10 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
-from neuralqx_struct.bundle.requests import Blocks
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import SerializationError, StructError, within_stack
 from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
+from neuralqx_struct.formats.npz_store import MAGIC, Parsed, header_size, parse_header
 from neuralqx_struct.formats.ranges import View
 from neuralqx_struct.formats.table import (
     Candidate,
@@ -43,8 +42,9 @@ from neuralqx_struct.formats.table import (
 )
 from neuralqx_struct.manifest import Findings, Limits, raise_findings
 from neuralqx_struct.paths import FieldName
+from neuralqx_struct.places.requests import Blocks
+from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import brief
-from neuralqx_struct.stores.npz import MAGIC, Parsed, header_size, parse_header
 
 _SUFFIX: Final = ".eqx"
 _MOST_HEADER: Final = 1 << 16

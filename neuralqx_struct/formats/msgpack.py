@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SerializationError
 from neuralqx_struct.formats.msgpack_tree import ARRAY, BOX, CHUNKED, Codes, Leaf, Tree
+from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignArray,
@@ -33,7 +33,8 @@ from neuralqx_struct.formats.table import (
     ranges_of,
     split,
 )
-from neuralqx_struct.stores.store import about, imported
+from neuralqx_struct.places.urls import Place
+from neuralqx_struct.references import imported
 
 if TYPE_CHECKING:
     import numpy as np

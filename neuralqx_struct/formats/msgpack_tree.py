@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.formats.archive import damaged
 from neuralqx_struct.formats.ranges import Ranges, View, part_in
+from neuralqx_struct.formats.store import require_possible
 from neuralqx_struct.manifest import Limits, collector_paused, shown
 from neuralqx_struct.manifest.payload import Region
-from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.store import require_possible
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,10 +22,14 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, UntrustedError
+from neuralqx_struct.formats.archive import STORED, Member, damaged, inflated_start, read_directory
+from neuralqx_struct.formats.entries import Entry
+from neuralqx_struct.formats.files import FileArrays
+from neuralqx_struct.formats.npz_store import MAGIC, Parsed, parse_header, write_members
 from neuralqx_struct.formats.ranges import Ranges, View, part_in
+from neuralqx_struct.formats.store import WHOLE, about, about_each, require_possible
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -40,11 +44,7 @@ from neuralqx_struct.formats.table import (
 )
 from neuralqx_struct.manifest import MOST_FINDINGS, Limits, raise_findings
 from neuralqx_struct.manifest.payload import HeldArrays, Region, StoredArrays
-from neuralqx_struct.stores.archive import STORED, Member, damaged, inflated_start, read_directory
-from neuralqx_struct.stores.entries import Entry
-from neuralqx_struct.stores.files import FileArrays
-from neuralqx_struct.stores.npz import MAGIC, Parsed, parse_header, write_members
-from neuralqx_struct.stores.store import WHOLE, about, about_each, require_possible
+from neuralqx_struct.places.urls import Place
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,10 +14,6 @@ from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from neuralqx_struct.bundle.orbax_files import far_files
-from neuralqx_struct.bundle.steps import contents
-from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -27,6 +23,10 @@ from neuralqx_struct.errors import (
     UntrustedError,
     shell_word,
 )
+from neuralqx_struct.formats.archive import damaged
+from neuralqx_struct.formats.orbax_layout import STEP_METADATA, Files, package
+from neuralqx_struct.formats.orbax_remote import far_files
+from neuralqx_struct.formats.store import about, about_each, require_possible
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -38,13 +38,12 @@ from neuralqx_struct.formats.table import (
     joined,
     unreadable,
 )
-from neuralqx_struct.manifest import Findings, Limits, raise_findings, shown
+from neuralqx_struct.manifest import MANIFEST, Findings, Limits, raise_findings, shown
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.manifest.text import parse_manifest
+from neuralqx_struct.places.steps import UNFINISHED, contents
+from neuralqx_struct.places.urls import Place, RemotePath
 from neuralqx_struct.printing import listed
-from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED, Files, package
-from neuralqx_struct.stores.store import about, about_each, require_possible
 
 if TYPE_CHECKING:
     import numpy as np

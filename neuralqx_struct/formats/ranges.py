@@ -13,8 +13,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from neuralqx_struct.bundle.requests import Blocks, Read
 from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.places.requests import Blocks, Read
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,10 +24,18 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
 from neuralqx_struct.formats.ranges import Ranges, array_in, part_in
+from neuralqx_struct.formats.safetensors_store import (
+    CODES,
+    METADATA,
+    Header,
+    Tensor,
+    header_end,
+    header_of,
+    read_header,
+)
 from neuralqx_struct.formats.shards import (
     INDEX,
     SUFFIX,
@@ -37,6 +45,7 @@ from neuralqx_struct.formats.shards import (
     require_small,
     single_or_index,
 )
+from neuralqx_struct.formats.store import about, bytes_of, require_possible
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignArray,
@@ -49,17 +58,8 @@ from neuralqx_struct.formats.table import (
     unreadable,
 )
 from neuralqx_struct.manifest import MOST_FINDINGS, Findings, collector_paused, raise_findings
-from neuralqx_struct.stores.checksums import write_all
-from neuralqx_struct.stores.safetensors import (
-    CODES,
-    METADATA,
-    Header,
-    Tensor,
-    header_end,
-    header_of,
-    read_header,
-)
-from neuralqx_struct.stores.store import about, bytes_of, require_possible
+from neuralqx_struct.places.checksums import write_all
+from neuralqx_struct.places.urls import Place
 
 _OF_DTYPE: Final = {logical: code for code, logical in CODES.items() if logical}
 _KNOWN: Final = f"a dtype among {', '.join(_OF_DTYPE.values())}"

@@ -23,9 +23,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 
-from neuralqx_struct.bundle.disk import BundleMissingError, numbered
-from neuralqx_struct.bundle.requests import Blocks, downloaded
-from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -34,11 +31,14 @@ from neuralqx_struct.errors import (
     UntrustedError,
     path_meant,
 )
+from neuralqx_struct.formats.files import opened as opened_source
 from neuralqx_struct.formats.ranges import Ranges
+from neuralqx_struct.formats.store import about
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
-from neuralqx_struct.stores.files import opened as opened_source
-from neuralqx_struct.stores.store import BundleReadError, about
+from neuralqx_struct.places.disk import BundleMissingError, BundleReadError, numbered
+from neuralqx_struct.places.requests import Blocks, downloaded
+from neuralqx_struct.places.urls import Place, RemotePath
 
 if TYPE_CHECKING:
     import numpy as np

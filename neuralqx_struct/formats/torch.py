@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neuralqx_struct.bundle.requests import Blocks
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import DTYPES, NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
+from neuralqx_struct.formats.archive import STORED, Member, damaged, read_directory
 from neuralqx_struct.formats.ranges import View
+from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -36,9 +36,10 @@ from neuralqx_struct.formats.table import (
     unreadable,
 )
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.places.requests import Blocks
+from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import brief
-from neuralqx_struct.stores.archive import STORED, Member, damaged, read_directory
-from neuralqx_struct.stores.store import about, imported
+from neuralqx_struct.references import imported
 
 if TYPE_CHECKING:
     import numpy as np

@@ -29,19 +29,18 @@ from typing import Any, ClassVar, Final, Unpack
 import numpy as np
 
 from neuralqx_struct.bundle.members import formatted, recorded, signed, write_file
-from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.checkpoint import LoadOptions, load, snapshot
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import Values, is_struct
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, raise_findings
+from neuralqx_struct.formats.hosts import agreed, count, rank
+from neuralqx_struct.formats.orbax_layout import package
+from neuralqx_struct.formats.orbax_store import ORBAX
+from neuralqx_struct.formats.orbax_writing import Ready, array_handler, handed_over
+from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits, raise_findings
 from neuralqx_struct.manifest.payload import check
+from neuralqx_struct.places.checksums import crc32
 from neuralqx_struct.printing import brief
-from neuralqx_struct.stores.checksums import crc32
-from neuralqx_struct.stores.hosts import agreed, count, rank
-from neuralqx_struct.stores.orbax import ORBAX
-from neuralqx_struct.stores.orbax_layout import package
-from neuralqx_struct.stores.orbax_writing import Ready, array_handler, handed_over
 
 __all__ = ["StructCheckpointHandler", "StructHandler", "StructRestore", "StructSave"]
 

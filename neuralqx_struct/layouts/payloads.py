@@ -21,7 +21,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -41,6 +40,7 @@ from neuralqx_struct.layouts.places import NOTHING, Values, value_names
 from neuralqx_struct.layouts.release import ReleasePlan
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.places.urls import Place, RemotePath
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document

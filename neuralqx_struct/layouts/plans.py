@@ -26,11 +26,11 @@ from neuralqx_struct.errors import (
     has_errors,
 )
 from neuralqx_struct.evolution.sizes import extent
+from neuralqx_struct.formats.store import bytes_of
 from neuralqx_struct.layouts.forms import Sizes, Window
 from neuralqx_struct.layouts.places import Leaf, settings_of
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.schema.text import FIX_THESE_FIRST, MAX_PROBLEMS
-from neuralqx_struct.stores.store import bytes_of
 from neuralqx_struct.types.text import format_extents
 
 if TYPE_CHECKING:

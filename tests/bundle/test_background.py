@@ -18,7 +18,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.bundle import writing
 from neuralqx_struct.bundle.writing import PendingBundle
-from neuralqx_struct.stores import orbax_writing
+from neuralqx_struct.formats import orbax_writing
 from tests.builders import FORMS, interruptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
@@ -360,9 +360,9 @@ PROGRAM = """
 import os, signal, sys
 import jax.numpy as jnp, numpy as np
 import neuralqx_struct as s
-from neuralqx_struct.bundle import atomic as replacement
+from neuralqx_struct.places import atomic as replacement
 from neuralqx_struct.bundle import members
-from neuralqx_struct.stores import orbax_writing
+from neuralqx_struct.formats import orbax_writing
 from tests.builders import FORMS, interruptions
 
 path, moment = sys.argv[1:]

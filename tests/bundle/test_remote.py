@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import neuralqx_struct as s
-from neuralqx_struct.bundle import requests
+from neuralqx_struct.places import requests
 from tests.builders import invoke
 
 STATE = {"w": jnp.arange(4000.0), "b": np.arange(5), "e": np.zeros((0, 2)), "n": 3}

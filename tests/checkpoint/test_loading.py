@@ -16,8 +16,8 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.errors import IntegrityError, SerializationError
-from neuralqx_struct.stores import checksums
-from neuralqx_struct.stores import files as store_files
+from neuralqx_struct.formats import files as store_files
+from neuralqx_struct.places import checksums
 from tests.builders import ROOT
 
 FORMS = ["ckpt", "ckpt.zip"]

@@ -16,8 +16,8 @@ from fsspec.registry import _registry
 
 import neuralqx_struct as s
 from neuralqx_struct import formats
-from neuralqx_struct.bundle import orbax_files
-from neuralqx_struct.bundle.urls import RemotePath
+from neuralqx_struct.formats import orbax_remote as orbax_files
+from neuralqx_struct.places.urls import RemotePath
 from tests.builders import invoke, same
 
 BIG = np.arange(300_000, dtype=np.float32).reshape(3, 100_000)

@@ -1,18 +1,15 @@
 """The record of an array store, and the terms that all stores share.
 
 A store writes named arrays to one file or folder of a bundle and reads them again. Each is one :class:`Store` record;
-``stores/__init__.py`` has the table.
+``formats/__init__.py`` has the rows.
 """
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
@@ -22,11 +19,12 @@ from neuralqx_struct.errors import (
     StructError,
     did_you_mean,
 )
+from neuralqx_struct.formats.archive import damaged
 from neuralqx_struct.manifest import DEFAULT_FILE
 from neuralqx_struct.manifest.models import MOST_DIMS
 from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.stores.archive import damaged
+from neuralqx_struct.places.disk import Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,30 +37,6 @@ Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 Tick = Callable[[int], None]
 """Called with the number of further bytes that were read or written."""
-Source = os.PathLike[str] | tuple[BinaryIO, int, int] | memoryview
-"""An array file: a path, a region (file, first byte, length) of an open file, or bytes in memory."""
-Target = Path | BinaryIO
-"""A new array file: a path, or an open file that is written from its position on."""
-
-
-def imported(name: str, extra: str, words: str) -> Any:
-    """A module of an optional dependency, which an extra installs and the files named in words need.
-
-    Raises:
-        SerializationError: NQX615: it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        hint = f"pip install 'neuralqx-struct[{extra}]'; or convert the files where it is installed"
-        message = f"expected the package {name} for {words}, got none"
-        raise SerializationError(message, code="NQX615", hint=hint) from error
-
-
-class BundleReadError(SerializationError, OSError):
-    """The system refused to read a bundle, such as for a missing permission or a broken disk."""
-
-    default_code = "NQX401"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +68,7 @@ class Store:
 
     Attributes:
         name: The name for ``store=`` and ``--store``.
-        suffix: The suffix of its files, by which :func:`~neuralqx_struct.stores.store_of_file` finds it.
+        suffix: The suffix of its files, by which :func:`~neuralqx_struct.formats.store.store_of_file` finds it.
         folder: True if it writes a folder; such a store has no place in a zip.
         extra: The optional dependency that it needs, None for none.
         compression: Whether it compresses arrays on request, always or never.
@@ -149,7 +123,7 @@ class Store:
         return self.compression == "optional" and "offset" not in record
 
 
-#: All stores by name; ``stores/__init__.py`` has the rows.
+#: All stores by name; ``formats/__init__.py`` has the rows.
 STORES: Final[dict[str, Store]] = {}
 
 

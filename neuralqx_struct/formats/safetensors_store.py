@@ -22,13 +22,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import IntegrityError, SerializationError
-from neuralqx_struct.manifest import Findings, Limits, collector_paused
-from neuralqx_struct.manifest.text import parse_manifest
-from neuralqx_struct.stores.archive import ALIGNMENT, damaged
-from neuralqx_struct.stores.checksums import write_all, write_checked
-from neuralqx_struct.stores.entries import Entry, FileFormat
-from neuralqx_struct.stores.files import file_store
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.archive import ALIGNMENT, damaged
+from neuralqx_struct.formats.entries import Entry, FileFormat
+from neuralqx_struct.formats.files import file_store
+from neuralqx_struct.formats.store import (
     Tick,
     Written,
     about,
@@ -37,6 +34,9 @@ from neuralqx_struct.stores.store import (
     require_nbytes,
     require_possible,
 )
+from neuralqx_struct.manifest import Findings, Limits, collector_paused
+from neuralqx_struct.manifest.text import parse_manifest
+from neuralqx_struct.places.checksums import write_all, write_checked
 
 if TYPE_CHECKING:
     import numpy as np

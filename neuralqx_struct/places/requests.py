@@ -24,10 +24,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-from neuralqx_struct.bundle.urls import RemotePath
 from neuralqx_struct.errors import UntrustedError
-from neuralqx_struct.stores.checksums import write_all
-from neuralqx_struct.stores.store import BundleReadError
+from neuralqx_struct.places.checksums import write_all
+from neuralqx_struct.places.disk import BundleReadError
+from neuralqx_struct.places.urls import RemotePath
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

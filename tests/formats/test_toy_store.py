@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct import bundle, stores
+from neuralqx_struct import bundle
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.dtypes import dtype_named
-from neuralqx_struct.stores.checksums import crc32
-from neuralqx_struct.stores.entries import Entry, FileFormat
-from neuralqx_struct.stores.files import file_store
-from neuralqx_struct.stores.npz import NPZ
-from neuralqx_struct.stores.orbax import ORBAX
-from neuralqx_struct.stores.safetensors import SAFETENSORS
-from neuralqx_struct.stores.store import Store, logical_dtype, require_nbytes
+from neuralqx_struct.formats import store as stores
+from neuralqx_struct.formats.entries import Entry, FileFormat
+from neuralqx_struct.formats.files import file_store
+from neuralqx_struct.formats.npz_store import NPZ
+from neuralqx_struct.formats.orbax_store import ORBAX
+from neuralqx_struct.formats.safetensors_store import SAFETENSORS
+from neuralqx_struct.formats.store import Store, logical_dtype, require_nbytes
+from neuralqx_struct.places.checksums import crc32
 from tests.builders import write_linked
 
 PACKAGE = Path(s.__file__).parent

@@ -21,10 +21,15 @@ from pathlib import Path
 from posixpath import basename
 from typing import Any, Final, Self
 
-from neuralqx_struct.bundle.disk import BundleExistsError, BundleMissingError, BundleWriteError
-from neuralqx_struct.bundle.http import body, is_http
 from neuralqx_struct.errors import SerializationError, StructError
-from neuralqx_struct.stores.store import BundleReadError, imported
+from neuralqx_struct.places.disk import (
+    BundleExistsError,
+    BundleMissingError,
+    BundleReadError,
+    BundleWriteError,
+)
+from neuralqx_struct.places.http import body, is_http
+from neuralqx_struct.references import imported
 
 Options = Mapping[str, Any]
 _SCHEME: Final = r"[a-zA-Z][a-zA-Z0-9+.-]*"

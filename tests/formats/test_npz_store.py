@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
+from neuralqx_struct.formats import archive, archive_writer
+from neuralqx_struct.formats.npz_store import NPZ as npz
+from neuralqx_struct.formats.store import Access
 from neuralqx_struct.manifest.payload import StoredArrays
-from neuralqx_struct.stores import archive, archive_writer
-from neuralqx_struct.stores.npz import NPZ as npz
-from neuralqx_struct.stores.store import Access
 from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, random_array, same
 
 

@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError
-from neuralqx_struct.manifest import raise_findings
-from neuralqx_struct.manifest.payload import Region, StoredArrays
-from neuralqx_struct.stores.checksums import checksum
-from neuralqx_struct.stores.orbax_layout import (
+from neuralqx_struct.formats.orbax_layout import (
     STEP_METADATA,
     Corner,
     Files,
@@ -34,14 +31,12 @@ from neuralqx_struct.stores.orbax_layout import (
     region_text,
     stored_as,
 )
-from neuralqx_struct.stores.orbax_writing import begin
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.orbax_writing import begin
+from neuralqx_struct.formats.store import (
     WHOLE,
     Access,
     Records,
-    Source,
     Store,
-    Target,
     Tick,
     Written,
     about,
@@ -52,6 +47,10 @@ from neuralqx_struct.stores.store import (
     require_possible,
     unrecorded,
 )
+from neuralqx_struct.manifest import raise_findings
+from neuralqx_struct.manifest.payload import Region, StoredArrays
+from neuralqx_struct.places.checksums import checksum
+from neuralqx_struct.places.disk import Source, Target
 
 if TYPE_CHECKING:
     import numpy as np

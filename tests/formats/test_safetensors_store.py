@@ -11,8 +11,8 @@ import safetensors.numpy
 
 from neuralqx_struct.dtypes import ML_DTYPES
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
-from neuralqx_struct.stores.safetensors import SAFETENSORS as store
-from neuralqx_struct.stores.store import Access
+from neuralqx_struct.formats.safetensors_store import SAFETENSORS as store
+from neuralqx_struct.formats.store import Access
 from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, random_array, same
 
 

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple
 
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named, storage_dtype
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
-from neuralqx_struct.manifest import collector_paused
-from neuralqx_struct.stores.archive import (
+from neuralqx_struct.formats.archive import (
     STORED,
     Member,
     damaged,
@@ -32,16 +31,17 @@ from neuralqx_struct.stores.archive import (
     leave_a_folder,
     read_directory,
 )
-from neuralqx_struct.stores.archive_writer import ArchiveWriter
-from neuralqx_struct.stores.entries import Entry, FileFormat
-from neuralqx_struct.stores.files import file_store
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.archive_writer import ArchiveWriter
+from neuralqx_struct.formats.entries import Entry, FileFormat
+from neuralqx_struct.formats.files import file_store
+from neuralqx_struct.formats.store import (
     Tick,
     Written,
     bytes_of,
     logical_dtype,
     require_possible,
 )
+from neuralqx_struct.manifest import collector_paused
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,6 +1,6 @@
 """Arrays in one file that can be mapped: reading, checking and writing them.
 
-A store of such files supplies a :class:`~neuralqx_struct.stores.entries.FileFormat`. :func:`file_store` makes the operations of a :class:`~neuralqx_struct.stores.store.Store` of it.
+A store of such files supplies a :class:`~neuralqx_struct.formats.entries.FileFormat`. :func:`file_store` makes the operations of a :class:`~neuralqx_struct.formats.store.Store` of it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
-from neuralqx_struct.manifest import raise_findings
-from neuralqx_struct.manifest.payload import StoredArrays
-from neuralqx_struct.stores.archive import damaged, inflated
-from neuralqx_struct.stores.checksums import checksum, crc32
-from neuralqx_struct.stores.entries import Entry, FileFormat, PartialEntries, agreeing
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.archive import damaged, inflated
+from neuralqx_struct.formats.entries import Entry, FileFormat, PartialEntries, agreeing
+from neuralqx_struct.formats.store import (
     WHOLE,
     Access,
     Records,
-    Source,
     Store,
-    Target,
     Tick,
     Written,
     about,
     checksum_finding,
 )
+from neuralqx_struct.manifest import raise_findings
+from neuralqx_struct.manifest.payload import StoredArrays
+from neuralqx_struct.places.checksums import checksum, crc32
+from neuralqx_struct.places.disk import Source, Target
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,10 +12,10 @@ from typing import Any, Final
 from urllib.parse import quote
 from weakref import finalize
 
-from neuralqx_struct.bundle.requests import downloaded
-from neuralqx_struct.bundle.urls import RemotePath
 from neuralqx_struct.errors import StructError
-from neuralqx_struct.stores.orbax_layout import Files
+from neuralqx_struct.formats.orbax_layout import Files
+from neuralqx_struct.places.requests import downloaded
+from neuralqx_struct.places.urls import RemotePath
 
 Replaced = Callable[[], StructError | None]
 """Returns the error for files that another program has replaced, or removed."""

@@ -18,10 +18,9 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
-from neuralqx_struct.stores import orbax as orbax_store
-from neuralqx_struct.stores import store_of_file
-from neuralqx_struct.stores.orbax import ORBAX as orbax
-from neuralqx_struct.stores.store import Access
+from neuralqx_struct.formats import orbax_store
+from neuralqx_struct.formats.orbax_store import ORBAX as orbax
+from neuralqx_struct.formats.store import Access, store_of_file
 from tests.builders import ROOT
 
 NUMPY = [
