@@ -34,12 +34,9 @@ from neuralqx_struct.formats.equinox import EQUINOX
 from neuralqx_struct.formats.hdf5 import HDF5
 from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.npz import NPY, NPZ
-from neuralqx_struct.formats.npz_store import NPZ as NPZ_STORE
 from neuralqx_struct.formats.orbax import ORBAX
-from neuralqx_struct.formats.orbax_store import ORBAX as ORBAX_STORE
 from neuralqx_struct.formats.safetensors import SAFETENSORS
-from neuralqx_struct.formats.safetensors_store import SAFETENSORS as SAFETENSORS_STORE
-from neuralqx_struct.formats.store import STORES, Progress, about_each
+from neuralqx_struct.formats.store import Progress, about_each
 from neuralqx_struct.formats.table import (
     FORMATS,
     Candidate,
@@ -79,8 +76,7 @@ __all__ = [
     "write",
 ]
 
-register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK, ORBAX, HDF5, TORCH])
-STORES.update({store.name: store for store in (NPZ_STORE, SAFETENSORS_STORE, ORBAX_STORE)})
+register([NPZ, SAFETENSORS, EQUINOX, NPY, MSGPACK, ORBAX, HDF5, TORCH])
 
 
 def recognised(path: str | Place) -> Format | None:

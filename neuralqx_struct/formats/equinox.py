@@ -27,8 +27,16 @@ from typing import Any, Final
 
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import SerializationError, StructError, within_stack
-from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
-from neuralqx_struct.formats.npz_store import MAGIC, Parsed, header_size, parse_header
+from neuralqx_struct.formats.npz import (
+    MAGIC,
+    Found,
+    Parsed,
+    file_of,
+    found_array,
+    header_size,
+    parse_header,
+    stored_dtype,
+)
 from neuralqx_struct.formats.ranges import View
 from neuralqx_struct.formats.table import (
     Candidate,
@@ -256,7 +264,6 @@ EQUINOX: Final = Format(
     name="equinox",
     title="a file of equinox.tree_serialise_leaves",
     suffix=_SUFFIX,
-    extra=None,
     recognises=_recognises,
     opened=_opened,
     write=None,

@@ -280,12 +280,6 @@ def file_store(layout: FileFormat, **facts: Any) -> Store:
         problems = map(arrays.verify, arrays)
         return found + [problem for problem in problems if problem is not None]
 
-    def members(source: Source) -> tuple[str, ...]:
-        view, _ = opened(source, mmap=True)
-        return tuple(map(layout.name, layout.index(view)))
-
-    usual: dict[str, Any] = {"extra": None, "verify": verify, "beside": frozenset(), "begin": None}
-    store = Store(
-        folder=False, ranges=True, write=write, read=read, members=members, **{**usual, **facts}
-    )
+    usual: dict[str, Any] = {"verify": verify, "beside": frozenset(), "begin": None}
+    store = Store(folder=False, write=write, read=read, **{**usual, **facts})
     return store

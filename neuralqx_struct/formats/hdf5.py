@@ -411,7 +411,6 @@ HDF5: Final = Format(
     name="hdf5",
     title="an HDF5 file",
     suffix=".h5",
-    extra="hdf5",
     recognises=_recognises,
     opened=_opened,
     write=None,

@@ -260,7 +260,6 @@ MSGPACK: Final = Format(
     name="msgpack",
     title="a msgpack file of Flax",
     suffix=".msgpack",
-    extra=None,
     recognises=_recognises,
     opened=_opened,
     write=_write,

@@ -26,6 +26,7 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.formats.archive import damaged
 from neuralqx_struct.formats.orbax_layout import STEP_METADATA, Files, package
 from neuralqx_struct.formats.orbax_remote import far_files
+from neuralqx_struct.formats.orbax_store import ORBAX_STORE
 from neuralqx_struct.formats.store import about, about_each, require_possible
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
@@ -309,10 +310,10 @@ ORBAX: Final = Format(
     name="orbax",
     title="a checkpoint of Orbax",
     suffix="",
-    extra="orbax",
     recognises=_recognises,
     opened=_opened,
     write=None,
     folder=lambda _: True,
     metadata=False,
+    store=ORBAX_STORE,
 )

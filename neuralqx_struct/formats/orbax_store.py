@@ -265,10 +265,6 @@ def _verify(source: Source, records: Records, access: Access = WHOLE) -> list[Di
     return found
 
 
-def _members(source: Source) -> tuple[str, ...]:
-    return tuple(sorted(_keys(_files(source))))
-
-
 def _files(source: Source) -> Files:
     """The files of a checkpoint: a store with ``folder`` is given a path."""
     return source if isinstance(source, Files) else Files(Path(cast("Path", source)))
@@ -332,18 +328,14 @@ def _require_pieces(record: Mapping[str, Any], itemsize: int, *, whole: bool) ->
         raise IntegrityError(problem, code="NQX408")
 
 
-ORBAX: Final = Store(
+ORBAX_STORE: Final = Store(
     name="orbax",
     suffix="orbax",
     folder=True,
-    extra="orbax",
     compression="always",
-    ranges=True,
-    streams=True,
     write=_write,
     read=_read,
     verify=_verify,
-    members=_members,
     beside=frozenset({STEP_METADATA, "commit_success.txt"}),
     begin=begin,
 )

@@ -24,7 +24,6 @@ from neuralqx_struct.manifest import DEFAULT_FILE
 from neuralqx_struct.manifest.models import MOST_DIMS
 from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.places.disk import Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,15 +69,11 @@ class Store:
         name: The name for ``store=`` and ``--store``.
         suffix: The suffix of its files, by which :func:`~neuralqx_struct.formats.store.store_of_file` finds it.
         folder: True if it writes a folder; such a store has no place in a zip.
-        extra: The optional dependency that it needs, None for none.
         compression: Whether it compresses arrays on request, always or never.
-        ranges: True if it reads a part of an array without the rest.
-        streams: True if it takes each array once, in order; others first look at all of them.
         write: Writes a new file, flushes it to the disk and returns a record per array. Arguments:
             target, arrays, ``compress=False``, ``tick=None``.
         read: Returns the arrays of a file, each read and verified on access. Arguments: source, records, access.
         verify: Returns every problem of a file; compares every byte. Arguments: those of ``read``.
-        members: Returns the names of the arrays in a file, taken from the file alone.
         beside: Names of files that the programs which write it may leave beside its own.
         begin: Starts a write that goes on in the background and that many hosts can share; None if the
             store cannot: a thread then calls ``write`` with copies. Returns a function that waits for the records.
@@ -87,14 +82,10 @@ class Store:
     name: str
     suffix: str
     folder: bool
-    extra: str | None
     compression: Literal["optional", "always", "never"]
-    ranges: bool
-    streams: bool
     write: Callable[..., Written]
     read: Callable[..., StoredArrays]
     verify: Callable[..., list[Diagnostic]]
-    members: Callable[[Source], tuple[str, ...]]
     beside: frozenset[str]
     begin: Callable[..., Callable[[], Written]] | None
 

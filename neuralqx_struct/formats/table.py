@@ -33,7 +33,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.formats.files import opened as opened_source
 from neuralqx_struct.formats.ranges import Ranges
-from neuralqx_struct.formats.store import about
+from neuralqx_struct.formats.store import STORES, Store, about
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.places.disk import BundleMissingError, BundleReadError, numbered
@@ -254,23 +254,23 @@ class Format:
         name: Its name, for ``write`` and in results.
         title: The words for such a file in messages, such as ``a safetensors file``.
         suffix: The suffix of such files; empty for folders.
-        extra: The package that reading needs; None for none.
         recognises: Returns whether a file or folder is of this kind, by its names and first bytes alone.
         opened: Opens a file, on a disk or behind a URL; reads only what describes its arrays.
         write: Writes arrays to an empty file, or into an empty folder; None if files of this kind are only read.
         folder: Returns whether these options make a folder.
         metadata: True if files of this kind have free text.
+        store: How bundles use such files for their arrays; None if they do not.
     """
 
     name: str
     title: str
     suffix: str
-    extra: str | None
     recognises: Callable[[Candidate], bool]
     opened: Callable[[Place, Reading], ForeignFile]
     write: Callable[[Path, Mapping[str, ForeignArray], Writing], None] | None
     folder: Callable[[Writing], bool]
     metadata: bool
+    store: Store | None = None
 
 
 #: All kinds by name, in the order in which they are tried; ``formats/__init__.py`` has the rows.
@@ -288,6 +288,8 @@ def register(formats: Iterable[Format]) -> None:
             message = f"expected formats of different names, got {each.name!r} twice"
             raise ValueError(message)
         FORMATS[each.name] = each
+        if each.store is not None:
+            STORES[each.store.name] = each.store
 
 
 def candidate(path: Path) -> Candidate:

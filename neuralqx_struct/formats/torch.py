@@ -257,7 +257,6 @@ TORCH: Final = Format(
     name="torch",
     title="a file of torch.save",
     suffix=".pt",
-    extra="torch",
     recognises=_recognises,
     opened=_opened,
     write=None,
