@@ -92,6 +92,7 @@ def filling(
     limits = limits or DEFAULT_LIMITS
     raise_findings(check(payload, limits), str(path))
     form_of(path).require(store)
+    store.require_compression(compress=compress)
     records, arrays = payload.document["arrays"], payload.arrays
     if not isinstance(arrays, StoredArrays) or arrays.keys() != records.keys():
         arrays = {name: arrays[name] for name in records}

@@ -308,7 +308,11 @@ def _on_host(array: jax.Array) -> np.ndarray[Any, Any]:
         # Without a CPU device in this process JAX keeps the copy beside the array.
         with suppress(RuntimeError):
             array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
-    return np.asarray(array)
+    found = np.asarray(array)
+    if found.dtype != array.dtype:  # int1 and uint1 come as truth values, and cannot be made again
+        message = f"expected numbers of {array.dtype}, got {found.dtype} from this release of JAX"
+        raise SerializationError(message, code="NQX430", hint="convert the array before saving it")
+    return found
 
 
 def _schemas(series: Series | None, classes: Iterable[type]) -> list[dict[str, Any]]:

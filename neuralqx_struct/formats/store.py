@@ -109,6 +109,17 @@ class Store:
             hint = "name a folder on a disk, or use store='npz'"
             raise SerializationError(message, code="NQX614", hint=hint)
 
+    def require_compression(self, *, compress: bool) -> None:
+        """Checks that it compresses arrays if that is asked for.
+
+        Raises:
+            SerializationError: It never does.
+        """
+        if compress and self.compression == "never":
+            message = f"expected compress=False for store {self.name!r}, got True"
+            hint = "use store='npz' for compressed arrays"
+            raise SerializationError(message, code="NQX614", hint=hint)
+
     def compressed(self, record: Mapping[str, Any]) -> bool:
         """True if an array of this store was compressed on request, so that it cannot be mapped."""
         return self.compression == "optional" and "offset" not in record

@@ -187,7 +187,7 @@ def test_what_cannot_be_stored(tmp_path):
         written({"bad": np.array([None])})
     assert caught.value.code == "NQX411"
     with pytest.raises(SerializationError, match="compress=False"):
-        store.write(tmp_path / "x", ARRAYS, compress=True)
+        store.require_compression(compress=True)
     with pytest.raises(SerializationError, match="got both"):
         written({"__metadata__": np.zeros(1), "%5F_metadata__": np.ones(1)})
 
