@@ -1,11 +1,7 @@
-"""New bundles and files behind URLs: a bundle's manifest is the commit; who stops leaves the old one or the new one.
-
-A file of another program is made on this disk and uploaded beside its target under a name of its own; a copy on the server, which
-is one step there, gives it the name of the target.
+"""New bundles behind URLs: the manifest is the commit; who stops leaves the old bundle or the new one.
 
 Example:
-    >>> from neuralqx_struct.places.uploads import uploaded
-from neuralqx_struct.places.urls import located
+    >>> from neuralqx_struct.places.urls import located
     >>> place = located("memory://docs/uploads/ckpt")
     >>> with new_remote(place, overwrite=True) as new:
     ...     new.finish(b"{}")

@@ -93,10 +93,21 @@ _HEADER: Final = re.compile(
 )
 # The parts of a member's name that lead out of a folder.
 _SPECIAL: Final = re.compile(r"(?:(?<=/)|^)\.{0,2}(?=/|\Z)|[\\:\x00-\x1f\x7f]")
+_SUFFIX: Final = ".npy"
+_USUAL_HEADER, _MOST_HEADER = 512, 1 << 16
+_BEFORE_TEXT: Final = 12  # the most bytes of a header before its text
+_MOST_EXTRA: Final = 128  # bytes between the names of members and their data, as writers align them
+#: The name of the array of a ``.npy`` file, which has none: that of the first array without a name in ``np.savez``.
+_ONLY: Final = "arr_0"
+_KNOWN: Final = "a dtype whose name is in the file"
+_NAME_IT: Final = "write the array again, as safetensors; if it was bfloat16, np.load(...)[name].view('bfloat16') is the array"
+
+
+# Headers
 
 
 @lru_cache(maxsize=4096)
-def _header(descr: str, shape: tuple[int, ...]) -> bytes:
+def _header_bytes(descr: str, shape: tuple[int, ...]) -> bytes:
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode("latin1")
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     return MAGIC + struct.pack("<BBH", 1, 0, len(text)) + text
@@ -147,6 +158,9 @@ def parse_header(data: memoryview) -> Parsed:
     return Parsed(found["descr"].decode("latin1"), shape, order, size)
 
 
+# The store
+
+
 def _member_names(names: Collection[str]) -> dict[str, str]:
     """The zip members of arrays; none of them leads out of a folder where the file is unpacked."""
     if not leave_a_folder(names):
@@ -192,7 +206,7 @@ def write_members(
                 known[dtype] = logical, storage_dtype(logical)
             logical, descr = known[dtype]
             shape = array.shape
-            head = _header(descr, shape)
+            head = _header_bytes(descr, shape)
             offset, crc = archive.add(members[name], _body(array), head, compress=compress)
             record = {"dtype": logical, "shape": list(shape), "crc32": crc}
             if not compress:
@@ -228,7 +242,7 @@ def _kind(logical: str, shape: tuple[int, ...]) -> _Kind:
     nbytes = prod(shape) * dtype.itemsize
     if nbytes == 0 or len(shape) > 32:  # any other shape is limited by the size of the file
         require_possible(shape, dtype.itemsize)
-    return _Kind(dtype, shape, nbytes, _header(storage_dtype(logical), shape))
+    return _Kind(dtype, shape, nbytes, _header_bytes(storage_dtype(logical), shape))
 
 
 def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry:
@@ -313,14 +327,7 @@ _FORMAT: Final = FileFormat(
 
 NPZ_STORE: Final = file_store(_FORMAT, name="npz", suffix="npz", compression="optional")
 
-_SUFFIX: Final = ".npy"
-_USUAL_HEADER, _MOST_HEADER = 512, 1 << 16
-_BEFORE_TEXT: Final = 12  # the most bytes of a header before its text
-_MOST_EXTRA: Final = 128  # bytes between the names of members and their data, as writers align them
-#: The name of the array of a ``.npy`` file, which has none: that of the first array without a name in ``np.savez``.
-_ONLY: Final = "arr_0"
-_KNOWN: Final = "a dtype whose name is in the file"
-_NAME_IT: Final = "write the array again, as safetensors; if it was bfloat16, np.load(...)[name].view('bfloat16') is the array"
+# Foreign files
 
 
 class Found(NamedTuple):
@@ -342,9 +349,6 @@ def _recognises_npy(found: Candidate) -> bool:
     if found.path.name.endswith(_SUFFIX) and found.names is None:
         return True
     return found.start.startswith(MAGIC)
-
-
-# Foreign files
 
 
 def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
@@ -376,7 +380,9 @@ def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
 def _of_member(view: View, member: Member, limits: Limits) -> Found:
     _, begin, size, length, crc, method = member
     if method == STORED:
-        parsed = parse_header(_header_of(lambda most: view[begin : begin + min(length, most)]))
+        parsed = parse_header(
+            _start_with_header(lambda most: view[begin : begin + min(length, most)])
+        )
         place, packed = begin + parsed.size, None
     else:
 
@@ -384,7 +390,7 @@ def _of_member(view: View, member: Member, limits: Limits) -> Found:
             data = view[begin : begin + min(length, _packed_size(most))]
             return memoryview(inflated_start(data, most))
 
-        parsed = parse_header(_header_of(expanded))
+        parsed = parse_header(_start_with_header(expanded))
         place, packed = parsed.size, (begin, length, size)
         if size > limits.full_bytes and size > MOST_EXPANSION * length:
             message = (
@@ -394,7 +400,7 @@ def _of_member(view: View, member: Member, limits: Limits) -> Found:
     return found_array(parsed, size - parsed.size, place, crc, packed)
 
 
-def _header_of(start: Callable[[int], memoryview]) -> memoryview:
+def _start_with_header(start: Callable[[int], memoryview]) -> memoryview:
     """The first bytes of an array with its header: as many as usual ones have, or the longest one.
 
     Args:

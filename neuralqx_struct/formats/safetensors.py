@@ -119,76 +119,14 @@ _RECENT: Final = {"F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64"}
 _CODES: Final = {name: code for code, name in CODES.items() if name and code not in _RECENT}
 # dtypes without a code of their own: the code, and how many of it make one element
 _PARTS: Final = {"complex64": ("F32", 2), "complex128": ("F64", 2)}
+_OF_DTYPE: Final = {logical: code for code, logical in CODES.items() if logical}
+_KNOWN: Final = f"a dtype among {', '.join(_OF_DTYPE.values())}"
+_CONVERT: Final = "convert the array to one of these with the program that wrote the file"
+_RESTORE: Final = "restore the file from a copy, or write it again with the program that made it"
+_ORDER: Final = {code: place for place, code in enumerate(CODES)}
 
 
-def _stored(logical: str, shape: list[int]) -> tuple[str, list[int]]:
-    """The format's dtype and shape for an array, of the same number of bytes."""
-    if logical in _CODES:
-        return _CODES[logical], shape
-    if logical in _PARTS:
-        code, parts = _PARTS[logical]
-        return code, [*shape, parts]
-    dtype = dtype_named(logical)
-    if dtype.kind in "mM" and dtype.isnative:
-        return "I64", shape
-    return "U8", shape if dtype.itemsize == 1 else [*shape, dtype.itemsize]
-
-
-def _element(logical: str) -> int:
-    """The size of the format's elements for a dtype, to which its data are aligned."""
-    code, _ = _stored(logical, [])
-    return 1 if code == "U8" else dtype_named(logical).itemsize
-
-
-def _write_store(
-    file: BinaryIO,
-    arrays: Mapping[str, Array],
-    compress: bool,  # noqa: ARG001 - refused before
-    tick: Tick | None,
-) -> Written:
-    if METADATA in arrays and _METADATA_KEY in arrays:
-        message = f"expected no arrays named both {METADATA} and this, got both"
-        raise SerializationError(about("NQX614", _METADATA_KEY, message))
-    records: Written = {}
-    for name, array in arrays.items():
-        logical = logical_dtype(name, array.dtype)
-        shape = list(array.shape)
-        records[name] = {"dtype": logical, "shape": shape, "crc32": 0, "nbytes": array.nbytes}
-        del array  # frees an array that is computed on access before the next one
-    order = sorted(records, key=lambda name: (-_element(records[name]["dtype"]), name))
-    stored = {name: _stored(records[name]["dtype"], records[name]["shape"]) for name in order}
-    keys = _keys(order)
-    sizes = (records[name].pop("nbytes") for name in order)
-    tensors = ((keys[name], *stored[name], size) for name, size in zip(order, sizes, strict=True))
-    text = header_of(tensors, alignment=ALIGNMENT)
-    position = len(text)
-    written = _write_tensors(file, text, (arrays[name] for name in order), tick)
-    for name, (nbytes, crc) in zip(order, written, strict=True):
-        records[name] |= {"crc32": crc, "offset": position, "nbytes": nbytes}
-        position += nbytes
-    return records
-
-
-def _keys(names: Collection[str]) -> dict[str, str]:
-    """The names of arrays in a file, which has another use for one of them."""
-    return {name: _METADATA_KEY if name == METADATA else name for name in names}
-
-
-def _name_of(key: str) -> str:
-    return METADATA if key == _METADATA_KEY else key
-
-
-def _write_tensors(
-    file: BinaryIO, header: bytes, arrays: Iterable[Array], tick: Tick | None = None
-) -> Iterator[tuple[int, int]]:
-    """Writes a header and the data of arrays; yields the size and the checksum of each."""
-    write_all(file, memoryview(header))
-    for array in arrays:
-        body = bytes_of(array)
-        del array  # frees an array that is computed on access before the next one
-        written = len(body), write_checked(file, body, tick)
-        del body
-        yield written
+# Headers and data
 
 
 def header_of(
@@ -309,10 +247,6 @@ def read_header(start: memoryview, length: int) -> Header:
     return Header(metadata, tensors, data)
 
 
-def _index(view: memoryview) -> dict[str, Tensor]:
-    return read_header(view, len(view)).tensors
-
-
 def _tensor(item: Any, data: int) -> Tensor | None:
     """A tensor as the header describes it; its data begin after byte ``data``."""
     if type(item) is not dict or item.keys() != {"dtype", "shape", "data_offsets"}:
@@ -325,6 +259,83 @@ def _tensor(item: Any, data: int) -> Tensor | None:
 
 def _is_sizes(value: Any) -> bool:
     return type(value) is list and all(type(n) is int and n >= 0 for n in value)
+
+
+def _write_tensors(
+    file: BinaryIO, header: bytes, arrays: Iterable[Array], tick: Tick | None = None
+) -> Iterator[tuple[int, int]]:
+    """Writes a header and the data of arrays; yields the size and the checksum of each."""
+    write_all(file, memoryview(header))
+    for array in arrays:
+        body = bytes_of(array)
+        del array  # frees an array that is computed on access before the next one
+        written = len(body), write_checked(file, body, tick)
+        del body
+        yield written
+
+
+# The store
+
+
+def _stored(logical: str, shape: list[int]) -> tuple[str, list[int]]:
+    """The format's dtype and shape for an array, of the same number of bytes."""
+    if logical in _CODES:
+        return _CODES[logical], shape
+    if logical in _PARTS:
+        code, parts = _PARTS[logical]
+        return code, [*shape, parts]
+    dtype = dtype_named(logical)
+    if dtype.kind in "mM" and dtype.isnative:
+        return "I64", shape
+    return "U8", shape if dtype.itemsize == 1 else [*shape, dtype.itemsize]
+
+
+def _element(logical: str) -> int:
+    """The size of the format's elements for a dtype, to which its data are aligned."""
+    code, _ = _stored(logical, [])
+    return 1 if code == "U8" else dtype_named(logical).itemsize
+
+
+def _write_store(
+    file: BinaryIO,
+    arrays: Mapping[str, Array],
+    compress: bool,  # noqa: ARG001 - refused before
+    tick: Tick | None,
+) -> Written:
+    if METADATA in arrays and _METADATA_KEY in arrays:
+        message = f"expected no arrays named both {METADATA} and this, got both"
+        raise SerializationError(about("NQX614", _METADATA_KEY, message))
+    records: Written = {}
+    for name, array in arrays.items():
+        logical = logical_dtype(name, array.dtype)
+        shape = list(array.shape)
+        records[name] = {"dtype": logical, "shape": shape, "crc32": 0, "nbytes": array.nbytes}
+        del array  # frees an array that is computed on access before the next one
+    order = sorted(records, key=lambda name: (-_element(records[name]["dtype"]), name))
+    stored = {name: _stored(records[name]["dtype"], records[name]["shape"]) for name in order}
+    keys = _keys(order)
+    sizes = (records[name].pop("nbytes") for name in order)
+    tensors = ((keys[name], *stored[name], size) for name, size in zip(order, sizes, strict=True))
+    text = header_of(tensors, alignment=ALIGNMENT)
+    position = len(text)
+    written = _write_tensors(file, text, (arrays[name] for name in order), tick)
+    for name, (nbytes, crc) in zip(order, written, strict=True):
+        records[name] |= {"crc32": crc, "offset": position, "nbytes": nbytes}
+        position += nbytes
+    return records
+
+
+def _keys(names: Collection[str]) -> dict[str, str]:
+    """The names of arrays in a file, which has another use for one of them."""
+    return {name: _METADATA_KEY if name == METADATA else name for name in names}
+
+
+def _name_of(key: str) -> str:
+    return METADATA if key == _METADATA_KEY else key
+
+
+def _index(view: memoryview) -> dict[str, Tensor]:
+    return read_header(view, len(view)).tensors
 
 
 def _entry(_: memoryview, tensor: Tensor, record: Mapping[str, Any]) -> Entry:
@@ -356,11 +367,7 @@ SAFETENSORS_STORE: Final = file_store(
 )
 
 
-_OF_DTYPE: Final = {logical: code for code, logical in CODES.items() if logical}
-_KNOWN: Final = f"a dtype among {', '.join(_OF_DTYPE.values())}"
-_CONVERT: Final = "convert the array to one of these with the program that wrote the file"
-_RESTORE: Final = "restore the file from a copy, or write it again with the program that made it"
-_ORDER: Final = {code: place for place, code in enumerate(CODES)}
+# Foreign files
 
 
 def _recognises(found: Candidate) -> bool:
@@ -370,9 +377,6 @@ def _recognises(found: Candidate) -> bool:
         return True
     header = int.from_bytes(found.start[:8], "little")
     return found.start[8:9] == b"{" and header <= found.size - 8
-
-
-# Foreign files
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names

@@ -1,4 +1,16 @@
-"""One file behind a URL, written so that a reader finds the old one or the new one."""
+"""One file behind a URL, replaced so that a reader finds the old one or the new one.
+
+It is made on this disk and uploaded beside its target under a name of its own; a copy on the server, which is one step there,
+gives it the name of the target.
+
+Example:
+    >>> from neuralqx_struct.places.urls import located
+    >>> target = located("memory://docs/uploads/notes")
+    >>> with uploaded(target, folder=False, overwrite=True, foreign=lambda path: None) as stage:
+    ...     _ = stage.write_text("new")
+    >>> target.content(10)
+    b'new'
+"""
 
 from __future__ import annotations
 
