@@ -63,6 +63,20 @@ class SchemaRef(NamedTuple):
         return _parsed(text)
 
 
+def imported(name: str, extra: str, words: str) -> Any:
+    """A module of an optional dependency, which an extra installs and the files named in words need.
+
+    Raises:
+        SerializationError: NQX615: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        hint = f"pip install 'neuralqx-struct[{extra}]'; or convert the files where it is installed"
+        message = f"expected the package {name} for {words}, got none"
+        raise SerializationError(message, code="NQX615", hint=hint) from error
+
+
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> SchemaRef | None:
     found = _SCHEMA_REF.fullmatch(text)

@@ -27,13 +27,13 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, Unpack, cast, overload
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.disk import numbered
 from neuralqx_struct.bundle.roots import METRICS, Metrics, metrics_at, metrics_to_plain, root_of
-from neuralqx_struct.bundle.steps import listed
-from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.places.disk import numbered
+from neuralqx_struct.places.steps import listed
+from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import brief, notebook_table
 
 __all__ = ["Series"]

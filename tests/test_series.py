@@ -23,9 +23,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from neuralqx_struct.bundle import BundleMissingError, atomic
+from neuralqx_struct.bundle import BundleMissingError
 from neuralqx_struct.bundle.roots import metrics_of_plain, metrics_to_plain
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.places import atomic
 from tests.builders import doc, payload
 
 

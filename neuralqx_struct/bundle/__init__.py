@@ -16,19 +16,19 @@ Example:
 from typing import Any, NamedTuple
 
 from neuralqx_struct.bundle.conversion import require_apart, seal, write_linked
-from neuralqx_struct.bundle.disk import (
+from neuralqx_struct.bundle.reading import OpenBundle, around, kept, opened, read_again
+from neuralqx_struct.bundle.writing import write
+from neuralqx_struct.errors import Diagnostic, StructError
+from neuralqx_struct.formats.store import Progress
+from neuralqx_struct.manifest import Limits, collector_paused
+from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.places.disk import (
     BundleExistsError,
     BundleMissingError,
     BundleReplacedError,
     BundleWriteError,
 )
-from neuralqx_struct.bundle.reading import OpenBundle, around, kept, opened, read_again
-from neuralqx_struct.bundle.urls import Place
-from neuralqx_struct.bundle.writing import write
-from neuralqx_struct.errors import Diagnostic, StructError
-from neuralqx_struct.manifest import Limits, collector_paused
-from neuralqx_struct.manifest.payload import Payload
-from neuralqx_struct.stores.store import Progress
+from neuralqx_struct.places.urls import Place
 
 __all__ = [
     "BundleExistsError",

@@ -23,20 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from neuralqx_struct.bundle.disk import BundleExistsError, refusals_named, sync_folder
 from neuralqx_struct.bundle.forms import form_of, new_bundle
 from neuralqx_struct.bundle.members import formatted, recorded, signed, write_file
 from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
-from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST
-from neuralqx_struct.bundle.urls import Place, place_of
+from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS
 from neuralqx_struct.bundle.writing import write
 from neuralqx_struct.errors import StructError, printable
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, raise_findings
-from neuralqx_struct.manifest.check import check_manifest
-from neuralqx_struct.manifest.kinds import FLOAT
-from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
-from neuralqx_struct.manifest.text import reseal
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.store import (
     Progress,
     Records,
     Store,
@@ -46,6 +39,13 @@ from neuralqx_struct.stores.store import (
     ticking,
     total_bytes,
 )
+from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits, raise_findings
+from neuralqx_struct.manifest.check import check_manifest
+from neuralqx_struct.manifest.kinds import FLOAT
+from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
+from neuralqx_struct.manifest.text import reseal
+from neuralqx_struct.places.disk import BundleExistsError, refusals_named, sync_folder
+from neuralqx_struct.places.urls import Place, place_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from neuralqx_struct.bundle.atomic import current, staged
 from neuralqx_struct.bundle.members import NewBundle, foreign_reason
 from neuralqx_struct.bundle.remote import Remote, RemoteZip
 from neuralqx_struct.bundle.storage import Opened, open_bundle
 from neuralqx_struct.bundle.uploads import new_remote, new_remote_zip
-from neuralqx_struct.bundle.urls import Place, RemotePath, place_of
+from neuralqx_struct.formats.store import Store
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.stores.store import Store
+from neuralqx_struct.places.atomic import current, staged
+from neuralqx_struct.places.urls import Place, RemotePath, place_of
 
 __all__ = ["FORMS", "Form", "form_of", "new_bundle", "place_of"]
 

@@ -20,14 +20,21 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self, TypeVar, cast
 
-from neuralqx_struct.bundle.disk import copy_region
-from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, MANIFEST, Opened
+from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, Opened
 from neuralqx_struct.errors import LIMITS, Hint, SerializationError, StructError
-from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, SCHEMA_URL, WRITER, Limits
+from neuralqx_struct.formats.archive_writer import ArchiveWriter
+from neuralqx_struct.formats.store import Records
+from neuralqx_struct.manifest import (
+    DEFAULT_FILE,
+    DEFAULT_LIMITS,
+    MANIFEST,
+    SCHEMA_URL,
+    WRITER,
+    Limits,
+)
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest
-from neuralqx_struct.stores.archive_writer import ArchiveWriter
-from neuralqx_struct.stores.checksums import write_all
-from neuralqx_struct.stores.store import Records, Target
+from neuralqx_struct.places.checksums import write_all
+from neuralqx_struct.places.disk import Target, copy_region
 
 _T = TypeVar("_T")
 # Members of a record about the stored bytes of an array, not about the array.

@@ -27,16 +27,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
-from neuralqx_struct.bundle.disk import BundleReplacedError, missing, refused_reading
 from neuralqx_struct.bundle.forms import form_of
-from neuralqx_struct.bundle.storage import (
-    FOREIGN_MEMBERS,
-    MANIFEST,
-    BundleArrays,
-    Opened,
-    manifest_bytes,
-)
-from neuralqx_struct.bundle.urls import Place, place_of
+from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, BundleArrays, Opened, manifest_bytes
 from neuralqx_struct.errors import (
     Diagnostic,
     IntegrityError,
@@ -44,11 +36,7 @@ from neuralqx_struct.errors import (
     StructError,
     has_errors,
 )
-from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, Limits, raise_findings
-from neuralqx_struct.manifest.check import check_manifest
-from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays, check_arrays
-from neuralqx_struct.manifest.text import check_digest, read_document
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.store import (
     STORES,
     Access,
     Progress,
@@ -59,6 +47,12 @@ from neuralqx_struct.stores.store import (
     ticking,
     total_bytes,
 )
+from neuralqx_struct.manifest import DEFAULT_FILE, DEFAULT_LIMITS, MANIFEST, Limits, raise_findings
+from neuralqx_struct.manifest.check import check_manifest
+from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays, check_arrays
+from neuralqx_struct.manifest.text import check_digest, read_document
+from neuralqx_struct.places.disk import BundleReplacedError, missing, refused_reading
+from neuralqx_struct.places.urls import Place, place_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

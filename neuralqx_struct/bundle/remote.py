@@ -16,106 +16,48 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
-from neuralqx_struct.bundle.disk import BundleMissingError, BundleReplacedError, copy_region
-from neuralqx_struct.bundle.steps import Contents, contents
-from neuralqx_struct.bundle.storage import MANIFEST, Opened, Zip
-from neuralqx_struct.bundle.urls import RemotePath
+from neuralqx_struct.bundle.storage import Opened, Zip
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
     IntegrityError,
     StructError,
-    UntrustedError,
 )
-from neuralqx_struct.manifest.payload import StoredArrays
-from neuralqx_struct.stores.checksums import checksum, write_all
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.store import (
     Access,
     Records,
-    Source,
     about_each,
     checksum_finding,
     require_nbytes,
     require_possible,
 )
+from neuralqx_struct.manifest import MANIFEST
+from neuralqx_struct.manifest.payload import StoredArrays
+from neuralqx_struct.places.checksums import checksum
+from neuralqx_struct.places.disk import BundleMissingError, BundleReplacedError, Source, copy_region
+from neuralqx_struct.places.requests import (
+    Range,
+    download_tree,
+    downloaded_region,
+    grouped,
+    in_order,
+)
+from neuralqx_struct.places.steps import Contents, contents
+from neuralqx_struct.places.urls import RemotePath
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
 _T = TypeVar("_T")
-_AT_ONCE: Final = 8  # requests
-_AHEAD: Final = 256 << 20  # bytes that are fetched before anybody asks for them
-_GROUP: Final = 8 << 20  # bytes of neighbouring arrays that one request fetches
-_GAP: Final = 4 << 10  # bytes between two of them, such as headers, that are fetched too
-_ELSEWHERE: Final = {"", ".", ".."}
-_PIECE: Final = 16 << 20  # bytes of a whole file in one request
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor
-
-    return ThreadPoolExecutor(_AT_ONCE, "requests")
-
-
-def _downloaded(place: RemotePath, size: int) -> tuple[BinaryIO, int, int]:
-    """A region of a temporary file with the bytes of a whole file, fetched in pieces."""
-    from tempfile import TemporaryFile
-
-    file = cast("BinaryIO", TemporaryFile(buffering=0))  # noqa: SIM115 - the caller closes it
-    try:
-        for piece in _several(place, range(0, size, _PIECE), size):
-            write_all(file, piece)
-    except BaseException:
-        file.close()
-        raise
-    return file, 0, size
-
-
-def _several(place: RemotePath, starts: Iterable[int], size: int) -> Iterator[memoryview]:
-    """Yields the pieces of a file in their order; fetches several at a time."""
-    waiting: deque[Future[memoryview]] = deque()
-    for start in starts:
-        waiting.append(_pool().submit(place.fetched, start, min(start + _PIECE, size)))
-        if len(waiting) == _AT_ONCE:
-            yield waiting.popleft().result()
-    for future in waiting:
-        yield future.result()
-
-
-def download_tree(place: RemotePath, target: Path, without: Collection[str] = ()) -> None:
-    """Downloads the files of a folder into a new or empty one, but for those at or below some names in it.
-
-    Raises:
-        UntrustedError: The name of a file leads elsewhere.
-    """
-    target.mkdir(exist_ok=True)
-    for name, facts in place.files_below().items():
-        parts = name.split("/")
-        if not _ELSEWHERE.isdisjoint(parts) or any(Path(part).name != part for part in parts):
-            message = f"expected the name of a file in the folder, got {name!r}"
-            raise UntrustedError(message, code="NQX503", file=str(place))
-        if parts[0] in without:
-            continue
-        file, size = target.joinpath(*parts), int(facts.get("size") or 0)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("xb", buffering=0) as out:
-            for piece in _several(place / name, range(0, size, _PIECE), size):
-                write_all(cast("BinaryIO", out), piece)
-            os.fsync(out.fileno())
-
-
 # Reading
 
 
@@ -178,13 +120,13 @@ class Remote(Opened):
         if name == MANIFEST:
             return memoryview(self._manifest)
         if name in self._folders:
-            from neuralqx_struct.bundle.orbax_files import FarFiles  # imports a server
+            from neuralqx_struct.formats.orbax_remote import far_files
 
-            return FarFiles(self.path / name, self._replaced)
+            return self.reading(name, lambda: far_files(self.path / name, self._replaced))
         size = self._sizes.get(name)
         if size is None:
             raise self.missing(name)
-        region = self.reading(name, lambda: _downloaded(self.path / name, size))
+        region = self.reading(name, lambda: downloaded_region(self.path / name, size))
         self._files.append(region[0])
         return region
 
@@ -252,14 +194,6 @@ class Remote(Opened):
             file.close()
 
 
-class _Wanted(NamedTuple):
-    """Neighbouring arrays of a file that one request fetches."""
-
-    names: tuple[str, ...]
-    start: int
-    end: int
-
-
 class RangedArrays(StoredArrays):
     """The arrays of one remote file, each fetched by its place in the manifest and verified on access.
 
@@ -267,15 +201,14 @@ class RangedArrays(StoredArrays):
         IntegrityError: Records do not agree with themselves: all problems.
     """
 
-    __slots__ = ("_access", "_fetched", "_file", "_held", "_records", "_waiting", "_wanted")
+    __slots__ = ("_access", "_coming", "_file", "_group", "_groups", "_held", "_records")
 
     def __init__(self, held: Remote, file: str, records: Records, access: Access) -> None:
         super().__init__(records)
         self._held, self._file, self._records, self._access = held, file, records, access
-        self._wanted: deque[_Wanted] = deque()
-        #: Requests that were begun, by array, with their first byte.
-        self._fetched: dict[str, tuple[Future[memoryview], int]] = {}
-        self._waiting: dict[Future[memoryview], int] = {}
+        self._groups: deque[Range] = deque()  # of neighbouring arrays that are expected
+        self._coming: Iterator[memoryview] = iter(())  # their bytes
+        self._group: tuple[Range, memoryview] = Range(0, 0), memoryview(b"")  # the newest of them
         found: list[Diagnostic] = []
         for name, record in records.items():
             try:
@@ -294,7 +227,8 @@ class RangedArrays(StoredArrays):
 
     def expect(self, names: Iterable[str]) -> None:
         """Lets the arrays that will be read next be fetched ahead, several at a time."""
-        self._wanted.extend(_grouped(names, self._records))
+        self._groups = deque(grouped(map(self._range_of, names)))
+        self._coming = in_order((self._held.path / self._file).fetched, tuple(self._groups))
 
     def __getitem__(self, name: str) -> Array:
         import numpy as np
@@ -319,55 +253,35 @@ class RangedArrays(StoredArrays):
             name, checksum(data, self._access.tick), self._records[name]["crc32"]
         )
 
-    def _bytes(self, name: str) -> memoryview:
+    def _range_of(self, name: str) -> Range:
         record = self._records[name]
-        start, nbytes = record["offset"], record["nbytes"]
-        self._request(name)
-        future, first = self._fetched.pop(name, (None, start))
-        if future is None:
-            data = self._range(start, start + nbytes) if nbytes else memoryview(b"")
-        else:
-            data = self._held.reading(self._file, future.result)
-            self._waiting.pop(future, None)
-        return data[start - first : start - first + nbytes]
+        return Range(record["offset"], record["offset"] + record["nbytes"])
 
-    def _range(self, start: int, end: int) -> memoryview:
+    def _bytes(self, name: str) -> memoryview:
+        start, end = self._range_of(name)
+        if start == end:
+            return memoryview(b"")
+        wanted = Range(start, end)
+        if not self._group[0].has(wanted) and any(each.has(wanted) for each in self._groups):
+            self._advance(wanted)
+        group, data = self._group
+        if group.has(wanted):
+            return data[start - group.start : end - group.start]
         place = self._held.path / self._file
         return self._held.reading(self._file, lambda: place.fetched(start, end))
 
-    def _request(self, name: str) -> None:
-        """Begins requests up to the limits, at least that for an array that is expected."""
-        place = self._held.path / self._file
-        while self._wanted:
-            group = self._wanted[0]
-            ahead = sum(self._waiting.values()) + group.end - group.start
-            full = len(self._waiting) >= _AT_ONCE or ahead > _AHEAD
-            if full and name not in group.names:
+    def _advance(self, wanted: Range) -> None:
+        """Takes expected groups up to the one with these bytes; after a fault none is expected."""
+        while self._groups:
+            group = self._groups.popleft()
+            try:
+                data = self._held.reading(self._file, self._coming.__next__)
+            except BaseException:
+                self._groups.clear()
+                raise
+            self._group = group, data
+            if group.has(wanted):
                 return
-            self._wanted.popleft()
-            future = _pool().submit(place.fetched, group.start, group.end)
-            self._waiting[future] = group.end - group.start
-            self._fetched.update(dict.fromkeys(group.names, (future, group.start)))
-
-
-def _grouped(names: Iterable[str], records: Records) -> Iterator[_Wanted]:
-    """Yields the requests that fetch arrays: small neighbours together, nothing for empty ones."""
-    group: list[str] = []
-    start = end = 0
-    for name in names:
-        record = records[name]
-        first, last = record["offset"], record["offset"] + record["nbytes"]
-        if first == last:
-            continue
-        if group and end <= first <= end + _GAP and last - start <= _GROUP:
-            group.append(name)
-        else:
-            if group:
-                yield _Wanted(tuple(group), start, end)
-            group, start = [name], first
-        end = last
-    if group:
-        yield _Wanted(tuple(group), start, end)
 
 
 class RemoteZip(Zip):
@@ -381,7 +295,7 @@ class RemoteZip(Zip):
         handle, name = mkstemp(suffix=".zip")
         os.close(handle)
         try:
-            region = _downloaded(place, place.size)
+            region = downloaded_region(place, place.size)
             with Path(name).open("r+b", buffering=0) as out:
                 copy_region(place, region, cast("BinaryIO", out))
             region[0].close()

@@ -27,16 +27,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.atomic import alone_in, clear_leftovers, current, remove
-from neuralqx_struct.bundle.disk import refusals_named, refused_reading
-from neuralqx_struct.bundle.steps import numbers_of, step_paths
-from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.bundle.uploads import remove_remote
-from neuralqx_struct.bundle.urls import Options, Place, RemotePath, place_of
 from neuralqx_struct.errors import StructError, has_errors
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import MANIFEST, Limits
+from neuralqx_struct.places.atomic import alone_in, clear_leftovers, current, remove
+from neuralqx_struct.places.disk import BundleReadError, refusals_named, refused_reading
+from neuralqx_struct.places.steps import numbers_of, step_paths
+from neuralqx_struct.places.urls import Options, Place, RemotePath, place_of
 from neuralqx_struct.printing import brief
-from neuralqx_struct.stores.store import BundleReadError
 
 
 class Root(Protocol):

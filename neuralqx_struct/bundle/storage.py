@@ -26,10 +26,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
-from neuralqx_struct.bundle.atomic import current, lock
-from neuralqx_struct.bundle.disk import link_tree, linked, missing, pieces_of, refused_reading
-from neuralqx_struct.bundle.steps import Contents, contents
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.errors import (
     READ_MORE,
     Diagnostic,
@@ -37,19 +33,29 @@ from neuralqx_struct.errors import (
     UntrustedError,
     shell_word,
 )
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.formats.archive import STORED, inflate, read_directory
+from neuralqx_struct.formats.files import opened
+from neuralqx_struct.formats.orbax_layout import OpenFolder
+from neuralqx_struct.formats.store import Access, Records
+from neuralqx_struct.manifest import MANIFEST, Limits
 from neuralqx_struct.manifest.payload import Region, StoredArrays
-from neuralqx_struct.stores.archive import STORED, inflate, read_directory
-from neuralqx_struct.stores.files import opened
-from neuralqx_struct.stores.orbax_layout import OpenFolder
-from neuralqx_struct.stores.store import Access, Records, Source
+from neuralqx_struct.places.atomic import current, lock
+from neuralqx_struct.places.disk import (
+    Source,
+    link_tree,
+    linked,
+    missing,
+    pieces_of,
+    refused_reading,
+)
+from neuralqx_struct.places.steps import Contents, contents
+from neuralqx_struct.places.urls import Place
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-MANIFEST: Final = "manifest.json"
 FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that neuraLQX writes
 _LOOKS = 16
 _PAUSE = 0.01

@@ -1,10 +1,7 @@
-"""New bundles and files behind URLs: a bundle's manifest is the commit; who stops leaves the old one or the new one.
-
-A file of another program is made on this disk and uploaded beside its target under a name of its own; a copy on the server, which
-is one step there, gives it the name of the target.
+"""New bundles behind URLs: the manifest is the commit; who stops leaves the old bundle or the new one.
 
 Example:
-    >>> from neuralqx_struct.bundle.urls import located
+    >>> from neuralqx_struct.places.urls import located
     >>> place = located("memory://docs/uploads/ckpt")
     >>> with new_remote(place, overwrite=True) as new:
     ...     new.finish(b"{}")
@@ -21,20 +18,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
-from neuralqx_struct.bundle.disk import (
+from neuralqx_struct.bundle.members import OURS, NewBundle, foreign_names
+from neuralqx_struct.bundle.remote import Remote
+from neuralqx_struct.bundle.storage import Opened
+from neuralqx_struct.errors import OVERWRITE, StructError
+from neuralqx_struct.formats.store import file_of
+from neuralqx_struct.manifest import MANIFEST, Limits
+from neuralqx_struct.manifest.text import parse_manifest
+from neuralqx_struct.places.disk import (
     BundleExistsError,
     BundleMissingError,
     BundleWriteError,
+    Target,
     link_tree,
 )
-from neuralqx_struct.bundle.members import OURS, NewBundle, foreign_names
-from neuralqx_struct.bundle.remote import Remote, download_tree
-from neuralqx_struct.bundle.storage import MANIFEST, Opened
-from neuralqx_struct.bundle.urls import Place, RemotePath
-from neuralqx_struct.errors import OVERWRITE, SerializationError, StructError
-from neuralqx_struct.manifest import Limits
-from neuralqx_struct.manifest.text import parse_manifest
-from neuralqx_struct.stores.store import Target, file_of
+from neuralqx_struct.places.requests import download_tree
+from neuralqx_struct.places.uploads import uploaded
+from neuralqx_struct.places.urls import Place, RemotePath
 
 _T = TypeVar("_T")
 #: Bytes of a manifest that is replaced or removed, which may be above the limits of readers.
@@ -241,62 +241,3 @@ def _array_files(manifest: bytes) -> set[str]:
     except (StructError, AttributeError, KeyError, TypeError):  # damaged: its files are left alone
         return set()
     return {name for name in names if name != MANIFEST and OURS.fullmatch(name)}
-
-
-@contextmanager
-def uploaded(
-    target: RemotePath,
-    *,
-    folder: bool,
-    overwrite: bool,
-    foreign: Callable[[RemotePath], str | None],
-) -> Iterator[Path]:
-    """Yields a new empty file on this disk; on success it becomes the target.
-
-    Args:
-        target: The file behind a URL.
-        folder: A folder is wanted, which no server can replace in one step.
-        overwrite: Replace the target if it exists.
-        foreign: Returns the reason why an existing file must not be replaced all the same; None if it may.
-
-    Raises:
-        SerializationError: A folder is wanted.
-        BundleExistsError: The target exists, and is not to be overwritten.
-        BundleWriteError: The server refused.
-    """
-    if folder:
-        message = "expected the path of a folder of shards on a disk, got a URL"
-        hint = "write it on a disk, and copy it with the tool of the server, the index last"
-        raise SerializationError(message, code="NQX614", file=str(target), hint=hint)
-    _refuse_existing(target, overwrite=overwrite, foreign=foreign)
-    with TemporaryDirectory(prefix="neuralqx-struct-") as place:
-        stage = Path(place, "file")
-        stage.touch()
-        yield stage
-        fresh = target.parent / f".{target.name}.tmp-{os.urandom(6).hex()}"
-        try:
-            fresh.put(stage)
-            _refuse_existing(target.parent / target.name, overwrite=overwrite, foreign=foreign)
-            target.copy(fresh)
-        finally:
-            with suppress(StructError):
-                fresh.remove()
-
-
-def _refuse_existing(
-    target: RemotePath, *, overwrite: bool, foreign: Callable[[RemotePath], str | None]
-) -> None:
-    """Raises if the target may not be written."""
-    try:
-        is_folder = target.is_dir()
-    except BundleMissingError:
-        return
-    message = "expected a path where nothing is, got an existing one"
-    hint: str = OVERWRITE
-    if overwrite:
-        reason = "a folder" if is_folder else foreign(target)
-        if reason is None:
-            return
-        message = f"expected a file to overwrite, got {reason}"
-        hint = "choose another path, or remove it yourself"
-    raise BundleExistsError(message, file=str(target), hint=hint)

@@ -1,9 +1,9 @@
 """Writes bundles, each completely or not at all: at once, or in a thread while the program goes on.
 
 ``forms.py`` has the places of bundles. A store that many hosts share writes by itself (:attr:`Store.begin
-<neuralqx_struct.stores.store.Store>`): the first process opens the new bundle, every process writes its
+<neuralqx_struct.formats.store.Store>`): the first process opens the new bundle, every process writes its
 shards, and when all of them are on the disk the first one adds the manifest and lets the bundle replace
-its target. ``stores/hosts.py`` keeps the processes together. For the other stores the thread writes
+its target. ``formats/hosts.py`` keeps the processes together. For the other stores the thread writes
 copies of the arrays, which the caller makes.
 
 Example:
@@ -11,7 +11,7 @@ Example:
     >>> payload = Payload({"version": 1, "manifest": 5, "arrays": {}}, {})
     >>> write(f"{tempfile.mkdtemp()}/ckpt", payload).name
     'ckpt'
-    >>> from neuralqx_struct.stores import store_named
+    >>> from neuralqx_struct.formats.store import store_named
     >>> pending = begin(f"{tempfile.mkdtemp()}/ckpt", lambda: payload, store_named("npz"))
     >>> pending.wait().name, pending.done
     ('ckpt', True)
@@ -29,11 +29,12 @@ from typing import Final, cast
 
 from neuralqx_struct.bundle.forms import form_of, new_bundle
 from neuralqx_struct.bundle.members import NewBundle
-from neuralqx_struct.bundle.urls import Place, place_of
+from neuralqx_struct.formats.hosts import agreed, rank
+from neuralqx_struct.formats.store import Progress, Records, Store, store_named, ticking
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused, raise_findings
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
-from neuralqx_struct.stores.hosts import agreed, rank
-from neuralqx_struct.stores.store import Progress, Records, Store, Target, store_named, ticking
+from neuralqx_struct.places.disk import Target
+from neuralqx_struct.places.urls import Place, place_of
 
 
 def write(
@@ -91,6 +92,7 @@ def filling(
     limits = limits or DEFAULT_LIMITS
     raise_findings(check(payload, limits), str(path))
     form_of(path).require(store)
+    store.require_compression(compress=compress)
     records, arrays = payload.document["arrays"], payload.arrays
     if not isinstance(arrays, StoredArrays) or arrays.keys() != records.keys():
         arrays = {name: arrays[name] for name in records}

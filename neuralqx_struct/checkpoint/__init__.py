@@ -21,7 +21,6 @@ import jax
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.bundle.writing import PendingBundle, begin, settle
 from neuralqx_struct.checkpoint.loading import (
     LoadOptions,
@@ -34,6 +33,7 @@ from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import SerializationError, within_stack
 from neuralqx_struct.fieldspec import Values
+from neuralqx_struct.formats.store import Progress, store_named
 from neuralqx_struct.manifest import (
     DEFAULT_LIMITS,
     FORMAT_VERSION,
@@ -43,12 +43,11 @@ from neuralqx_struct.manifest import (
     collector_paused,
 )
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
-from neuralqx_struct.stores import store_named
-from neuralqx_struct.stores.store import Progress
 
 __all__ = [
     "ExportOptions",
@@ -309,7 +308,11 @@ def _on_host(array: jax.Array) -> np.ndarray[Any, Any]:
         # Without a CPU device in this process JAX keeps the copy beside the array.
         with suppress(RuntimeError):
             array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
-    return np.asarray(array)
+    found = np.asarray(array)
+    if found.dtype != array.dtype:  # int1 and uint1 come as truth values, and cannot be made again
+        message = f"expected numbers of {array.dtype}, got {found.dtype} from this release of JAX"
+        raise SerializationError(message, code="NQX430", hint="convert the array before saving it")
+    return found
 
 
 def _schemas(series: Series | None, classes: Iterable[type]) -> list[dict[str, Any]]:

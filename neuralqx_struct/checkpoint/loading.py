@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Any, TypeVar, Unpack, overload
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.checkpoint.meshes import Rules, by_axes, check_rules, placed, targets_of
 from neuralqx_struct.checkpoint.options import (
     LoadOptions,
@@ -50,14 +49,15 @@ from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import FilterError
 from neuralqx_struct.filters.partition import Selection
+from neuralqx_struct.formats.store import Progress
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused, raise_findings
 from neuralqx_struct.manifest.check import check_values
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
 from neuralqx_struct.schema.lock import same_payloads, schema_member
 from neuralqx_struct.schema.series import Series, carried_series, series_of
-from neuralqx_struct.stores.store import Progress
 
 __all__ = ["LoadOptions", "ReadOptions", "from_state_dict", "load"]
 

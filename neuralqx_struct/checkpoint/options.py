@@ -19,7 +19,6 @@ import jax
 import numpy as np
 from jax.tree_util import default_registry
 
-from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import (
@@ -33,11 +32,12 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import parse
 from neuralqx_struct.filters.partition import Selection
+from neuralqx_struct.formats.store import Progress
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.paths import Path, format_path
+from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import class_ref
-from neuralqx_struct.stores.store import Progress
 from neuralqx_struct.struct.pytree import path_parts
 from neuralqx_struct.trees import leaves_with_paths
 from neuralqx_struct.types.arrays import DtypeHint

@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.checkpoint.options import decode_options
 from neuralqx_struct.checkpoint.warm_rules import Resize, WarmRules, read_rules
 from neuralqx_struct.classes.documents import series_of_class
@@ -42,6 +41,7 @@ from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import Path, match_glob
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.printing import brief, padded
 from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.struct.equality import is_key_array

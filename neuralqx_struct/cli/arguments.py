@@ -155,7 +155,7 @@ def parse_mode(text: str) -> str:
 
 def parse_store(text: str) -> str:
     """The name of a store."""
-    from neuralqx_struct.stores import STORES  # few calls name one
+    from neuralqx_struct.formats.store import STORES  # few calls name one
 
     require_known(text, STORES)
     return text

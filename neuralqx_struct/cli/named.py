@@ -19,7 +19,7 @@ def located(value: Any) -> Any:
         return [located(each) for each in value]
     if not isinstance(value, str) or "://" not in value:
         return value
-    from neuralqx_struct.bundle.urls import is_url, place_of
+    from neuralqx_struct.places.urls import is_url, place_of
 
     return place_of(value) if is_url(value) else value
 

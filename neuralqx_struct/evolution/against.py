@@ -27,9 +27,9 @@ from typing import Annotated
 from pydantic import Field, StrictStr, ValidationError
 
 from neuralqx_struct.bundle import read_manifest
-from neuralqx_struct.bundle.urls import Options, place_of
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.places.urls import Options, place_of
 from neuralqx_struct.schema.lock import LOCK_NAME, WAIVERS_NAME, read_lock
 from neuralqx_struct.schema.migration import Declaration
 from neuralqx_struct.schema.reading import parse_document

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from neuralqx_struct.bundle.urls import Options
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.changes import (
     Change,
@@ -39,6 +38,7 @@ from neuralqx_struct.evolution.origins import Following, conditions
 from neuralqx_struct.evolution.sizes import equations
 from neuralqx_struct.evolution.steps import kind, step_name
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import escaped, notebook_table
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
@@ -108,7 +108,7 @@ def _given(given: Any, limits: Limits | None, options: Options | None) -> Series
     # Imported late: lint compares limits, and bundles are slow to import.
     from neuralqx_struct.bundle import read_manifest
     from neuralqx_struct.bundle.storage import names_at
-    from neuralqx_struct.bundle.urls import place_of
+    from neuralqx_struct.places.urls import place_of
 
     path = place_of(given, options)
     if (

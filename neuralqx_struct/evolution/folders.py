@@ -23,18 +23,19 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.atomic import staged
-from neuralqx_struct.bundle.storage import MANIFEST, names_at
+from neuralqx_struct.bundle.storage import names_at
 from neuralqx_struct.bundle.uploads import copy_tree
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors
 from neuralqx_struct.evolution.migrations import migrate, target_version
 from neuralqx_struct.evolution.plans import Plan
-from neuralqx_struct.manifest import DEFAULT_FILE, Limits
+from neuralqx_struct.formats.orbax_layout import STEP_METADATA
+from neuralqx_struct.manifest import DEFAULT_FILE, MANIFEST, Limits
+from neuralqx_struct.places.atomic import staged
+from neuralqx_struct.places.steps import UNFINISHED
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given, series_for
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.stamping import under_schema
-from neuralqx_struct.stores.orbax_layout import STEP_METADATA, UNFINISHED
 
 #: ``planned`` by a dry run, ``migrated`` now, ``skipped`` because the output was complete, ``failed``, or ``waiting``
 #: after a failure that stopped everything, or its step of Orbax.

@@ -21,7 +21,6 @@ from typing import Any, cast
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.forms import form_of
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -38,16 +37,17 @@ from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_members
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import kind
+from neuralqx_struct.formats.store import store_of
 from neuralqx_struct.manifest import Limits, collector_paused
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.schema.conformance import conform_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
 from neuralqx_struct.schema.stamping import stamped
-from neuralqx_struct.stores.store import store_of
 
 __all__ = [
     "Hop",

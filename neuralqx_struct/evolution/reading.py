@@ -20,8 +20,8 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Source, bounded, compact
+from neuralqx_struct.formats.store import bytes_of
 from neuralqx_struct.manifest.payload import Region, StoredArrays
-from neuralqx_struct.stores.store import bytes_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -23,10 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from neuralqx_struct.bundle.atomic import staged
-from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.bundle.uploads import uploaded
-from neuralqx_struct.bundle.urls import Options, Place, RemotePath, is_url, place_of
 from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
@@ -40,6 +36,7 @@ from neuralqx_struct.formats.msgpack import MSGPACK
 from neuralqx_struct.formats.npz import NPY, NPZ
 from neuralqx_struct.formats.orbax import ORBAX
 from neuralqx_struct.formats.safetensors import SAFETENSORS
+from neuralqx_struct.formats.store import Progress, about_each
 from neuralqx_struct.formats.table import (
     FORMATS,
     Candidate,
@@ -58,9 +55,11 @@ from neuralqx_struct.formats.table import (
     split,
 )
 from neuralqx_struct.formats.torch import TORCH
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
+from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits
+from neuralqx_struct.places.atomic import staged
+from neuralqx_struct.places.uploads import uploaded
+from neuralqx_struct.places.urls import Options, Place, RemotePath, is_url, place_of
 from neuralqx_struct.printing import brief_scalar, is_unicode, listed
-from neuralqx_struct.stores.store import Progress, about_each
 
 __all__ = [
     "FORMATS",
@@ -77,7 +76,7 @@ __all__ = [
     "write",
 ]
 
-register([SAFETENSORS, NPZ, EQUINOX, NPY, MSGPACK, ORBAX, HDF5, TORCH])
+register([NPZ, SAFETENSORS, EQUINOX, NPY, MSGPACK, ORBAX, HDF5, TORCH])
 
 
 def recognised(path: str | Place) -> Format | None:

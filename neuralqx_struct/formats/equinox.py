@@ -25,11 +25,19 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import READ_MORE, SerializationError, StructError, within_stack
-from neuralqx_struct.formats.npz import Found, file_of, found_array, stored_dtype
-from neuralqx_struct.formats.ranges import Blocks, View
+from neuralqx_struct.formats.npz import (
+    MAGIC,
+    Found,
+    Parsed,
+    file_of,
+    found_array,
+    header_size,
+    parse_header,
+    stored_dtype,
+)
+from neuralqx_struct.formats.ranges import View
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignFile,
@@ -42,8 +50,9 @@ from neuralqx_struct.formats.table import (
 )
 from neuralqx_struct.manifest import Findings, Limits, raise_findings
 from neuralqx_struct.paths import FieldName
+from neuralqx_struct.places.requests import Blocks
+from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import brief
-from neuralqx_struct.stores.npz import MAGIC, Parsed, header_size, parse_header
 
 _SUFFIX: Final = ".eqx"
 _MOST_HEADER: Final = 1 << 16
@@ -255,7 +264,6 @@ EQUINOX: Final = Format(
     name="equinox",
     title="a file of equinox.tree_serialise_leaves",
     suffix=_SUFFIX,
-    extra=None,
     recognises=_recognises,
     opened=_opened,
     write=None,

@@ -20,7 +20,6 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import (
     READ_MORE,
@@ -31,7 +30,9 @@ from neuralqx_struct.errors import (
     UntrustedError,
 )
 from neuralqx_struct.formats import hdf5_reader
+from neuralqx_struct.formats.archive import damaged
 from neuralqx_struct.formats.ranges import Ranges, array_in, part_in
+from neuralqx_struct.formats.store import about, about_each, require_possible
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -46,9 +47,9 @@ from neuralqx_struct.formats.table import (
 )
 from neuralqx_struct.manifest import raise_findings
 from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import is_unicode
-from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.store import about, about_each, imported, require_possible
+from neuralqx_struct.references import imported
 
 if TYPE_CHECKING:
     import numpy as np
@@ -313,7 +314,6 @@ HDF5: Final = Format(
     name="hdf5",
     title="an HDF5 file",
     suffix=".h5",
-    extra="hdf5",
     recognises=_recognises,
     opened=_opened,
     write=None,

@@ -1,37 +1,25 @@
 """Files of ``flax.serialization``: one msgpack object, a tree of maps with arrays and plain values.
 
 The reader looks at every head and at no data, within limits of size, depth and count; arrays are views of the mapped file. A
-box of Flax Linen, ``{"value": array}``, is the array itself. The writer gives the bytes that Flax writes.
+box of Flax Linen, ``{"value": array}``, is the array itself. The package ``msgpack`` writes, as Flax does; it needs the extra ``msgpack``.
 
-The form of a file is its tree. A leaf of it is ``"array"``, ``"scalar"``, ``"complex"`` or ``"bytes"`` for an array,
-``"chunks:N"`` for one in chunks of N elements, ``"text:..."`` and ``"float:nan"`` for such values, and another value itself.
+The form of a file is its tree. A leaf of it is ``"array"`` for an array, ``"text:..."`` and ``"float:nan"`` for such values,
+and another value itself. In forms of older releases, arrays have other words too.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SerializationError
-from neuralqx_struct.formats.msgpack_tree import (
-    ARRAY,
-    BOX,
-    CHUNKED,
-    COMPLEX,
-    SCALAR,
-    Codes,
-    Leaf,
-    Tree,
-    head,
-    plain,
-    text,
-)
+from neuralqx_struct.formats.msgpack_tree import ARRAY, BOX, CHUNKED, Codes, Leaf, Tree
+from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignArray,
@@ -45,7 +33,8 @@ from neuralqx_struct.formats.table import (
     ranges_of,
     split,
 )
-from neuralqx_struct.stores.store import about, bytes_of
+from neuralqx_struct.places.urls import Place
+from neuralqx_struct.references import imported
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,38 +45,24 @@ Keys = tuple[str, ...]
 
 _MOST_CHUNK: Final = 1 << 30  # bytes; Flax splits larger arrays
 _TREE: Final = "tree"
+_ARRAY_FORM: Final = "array"
 _TEXT: Final = "text:"
 _FLOATS: Final = {f"float:{value}": value for value in (math.nan, math.inf, -math.inf)}
 
 
-class _Step(NamedTuple):
-    """A step through a tree: a ``map`` or ``list`` and its length, a ``key``, or a ``leaf``; and the keys on the way."""
-
-    kind: str
-    detail: Any
-    keys: Keys
+# Reading
 
 
-def _steps(tree: Any, keys: Keys = (), *, boxes: bool = True) -> Iterator[_Step]:
-    """The steps through a tree or its form, in the order of a file.
-
-    Args:
-        tree: The tree.
-        keys: The keys on the way to it.
-        boxes: A map with the form of a box has the keys of its array; trees that were read have none.
-    """
+def _leaves(tree: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Yields the arrays and plain values of a tree that was read, with their keys, in the order of the file."""
     if type(tree) is dict:
-        yield _Step("map", len(tree), keys)
-        boxed = boxes and keys and tree.keys() == {BOX} and _is_array_form(tree[BOX])
         for key, inner in tree.items():
-            yield _Step("text", key, keys)
-            yield from _steps(inner, keys if boxed else (*keys, key), boxes=boxes)
+            yield from _leaves(inner, (*keys, key))
     elif type(tree) is list:
-        yield _Step("list", len(tree), keys)
         for place, inner in enumerate(tree):
-            yield from _steps(inner, (*keys, str(place)), boxes=boxes)
+            yield from _leaves(inner, (*keys, str(place)))
     else:
-        yield _Step("leaf", tree, keys)
+        yield keys, tree
 
 
 def _form(item: Any) -> Any:
@@ -97,51 +72,10 @@ def _form(item: Any) -> Any:
     if type(item) is list:
         return [_form(value) for value in item]
     if type(item) is Leaf:
-        return {BOX: item.kind} if item.boxed else item.kind
+        return {BOX: _ARRAY_FORM} if item.boxed else _ARRAY_FORM
     if type(item) is float and not math.isfinite(item):
         return f"float:{item}"
     return f"{_TEXT}{item}" if type(item) is str else item
-
-
-def _is_array_form(item: Any) -> bool:
-    return type(item) is str and item not in _FLOATS and not item.startswith(_TEXT)
-
-
-def _plain_form(item: Any) -> Plain:
-    """A plain value from its form."""
-    value: Plain = item
-    if type(item) is str:
-        value = _FLOATS[item] if item in _FLOATS else item.removeprefix(_TEXT)
-    return value
-
-
-def _nested(names: Mapping[str, Any], separator: str) -> Any:
-    """The tree that names describe.
-
-    Raises:
-        SerializationError: A name goes on from another one.
-    """
-    made: dict[str, Any] = {}
-    for name in names:
-        *outer, last = split(name, separator)
-        inner = made
-        for key in outer:
-            inner = inner.setdefault(key, {}) if type(inner) is dict else inner
-        if type(inner) is not dict or last in inner:
-            message = "expected names of which none goes on from another, got one that does"
-            hint = "rename it, or pass another separator"
-            raise SerializationError(about("NQX614", name, message, hint))
-        inner[last] = "array"
-    return made
-
-
-def _tree_of(writing: Writing, arrays: Mapping[str, ForeignArray]) -> Any:
-    """The tree to write: that of the form if it has exactly these arrays."""
-    tree = writing.form.get(_TREE)
-    leaves = [step for step in _steps(tree) if step.kind == "leaf"]
-    names = [joined(s.keys, writing.separator) for s in leaves if _is_array_form(s.detail)]
-    same = len(names) == len(arrays) and arrays.keys() == set(names)
-    return tree if _TREE in writing.form and same else _nested(arrays, writing.separator)
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
@@ -152,9 +86,7 @@ def _opened(path: Place, reading: Reading) -> ForeignFile:
     arrays: dict[str, ForeignArray] = {}
     values: dict[str, Plain] = {}
     room = 0
-    for kind, leaf, keys in _steps(tree, boxes=False):
-        if kind != "leaf":
-            continue
+    for keys, leaf in _leaves(tree):
         name = joined(keys, reading.separator)
         room += len(name)
         reader.require(room, reading.limits.manifest_bytes, "bytes of names")
@@ -171,29 +103,128 @@ def _opened(path: Place, reading: Reading) -> ForeignFile:
 
     def form() -> dict[str, Any]:
         made = _form(tree)
-        plainly = not values and made == _nested(arrays, reading.separator)
+        plain = _nested(dict.fromkeys(arrays, _ARRAY_FORM), reading.separator)
+        plainly = not values and made == plain
         return {} if plainly else {_TREE: made}
 
     return ForeignFile(path=str(path), format="msgpack", arrays=arrays, values=values, form=form)
 
 
+# Writing
+
+
+def _is_array_form(item: Any) -> bool:
+    return type(item) is str and item not in _FLOATS and not item.startswith(_TEXT)
+
+
+def _plain_form(item: Any) -> Plain:
+    """A plain value from its form."""
+    value: Plain = item
+    if type(item) is str:
+        value = _FLOATS[item] if item in _FLOATS else item.removeprefix(_TEXT)
+    return value
+
+
+def _nested(leaves: Mapping[str, Any], separator: str) -> dict[str, Any]:
+    """The tree of leaves by name.
+
+    Raises:
+        SerializationError: A name goes on from another one.
+    """
+    made: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *outer, last = split(name, separator)
+        inner = made
+        for key in outer:
+            inner = inner.setdefault(key, {}) if type(inner) is dict else inner
+        if type(inner) is not dict or last in inner:
+            message = "expected names of which none goes on from another, got one that does"
+            hint = "rename it, or pass another separator"
+            raise SerializationError(about("NQX614", name, message, hint))
+        inner[last] = leaf
+    return made
+
+
+def _filled(form: Any, leaves: dict[str, Any], separator: str, keys: Keys = ()) -> Any:
+    """The tree of a form with leaves in the places of its arrays; takes them out of the dict.
+
+    Raises:
+        KeyError: There is none for an array.
+    """
+    if type(form) is dict:
+        boxed = keys and form.keys() == {BOX} and _is_array_form(form[BOX])
+        return {
+            key: _filled(inner, leaves, separator, keys if boxed else (*keys, key))
+            for key, inner in form.items()
+        }
+    if type(form) is list:
+        return [_filled(inner, leaves, separator, (*keys, str(n))) for n, inner in enumerate(form)]
+    return leaves.pop(joined(keys, separator)) if _is_array_form(form) else _plain_form(form)
+
+
+def _tree_of(writing: Writing, arrays: Mapping[str, ForeignArray]) -> Any:
+    """The tree to write, with a function that reads each array: that of the form if it has exactly these arrays."""
+    leaves = {name: partial(checked, name, array) for name, array in arrays.items()}
+    if _TREE in writing.form:
+        left: dict[str, Any] = dict(leaves)
+        try:
+            tree = _filled(writing.form[_TREE], left, writing.separator)
+        except KeyError:
+            left = leaves
+        if not left:
+            return tree
+    return _nested(leaves, writing.separator)
+
+
 def _write(stage: Path, arrays: Mapping[str, ForeignArray], writing: Writing) -> None:
     """Writes a file that Flax reads, one array at a time."""
     _require_numbers(arrays)
+    packer = imported("msgpack", "msgpack", "writing files of msgpack").Packer()
+    tree = _tree_of(writing, arrays)
     with stage.open("wb") as file:
-        for kind, detail, keys in _steps(_tree_of(writing, arrays)):
-            if kind == "text":
-                file.write(text(detail))
-            elif kind != "leaf":
-                file.write(head(kind, detail))
-            elif _is_array_form(detail):
-                name = joined(keys, writing.separator)
-                for part in _parts(checked(name, arrays[name]), detail):
-                    file.write(part)
-            else:
-                file.write(plain(_plain_form(detail)))
+        try:
+            for part in _packed(packer, tree):
+                file.write(part)
+        except OverflowError as error:
+            message = f"expected integers of at most 64 bits for msgpack, got: {error}"
+            raise SerializationError(message, code="NQX614", hint="store them as text") from error
         file.flush()
         os.fsync(file.fileno())
+
+
+def _packed(packer: Any, item: Any) -> Iterator[bytes]:
+    """Yields the bytes of a tree in which functions return arrays."""
+    if type(item) is dict:
+        yield packer.pack_map_header(len(item))
+        for key, inner in item.items():
+            yield packer.pack(key)
+            yield from _packed(packer, inner)
+    elif type(item) is list:
+        yield packer.pack_array_header(len(item))
+        for inner in item:
+            yield from _packed(packer, inner)
+    elif callable(item):
+        array = item()
+        if array.nbytes > _MOST_CHUNK:
+            yield from _packed(packer, _chunked(array))
+        else:
+            parts = (array.shape, array.dtype.name, array.tobytes())
+            yield packer.pack_ext_type(ARRAY, packer.pack(parts))
+    else:
+        yield packer.pack(item)
+
+
+def _chunked(array: Array) -> dict[str, Any]:
+    """The tree by which Flax describes an array that is too large for one object of msgpack."""
+
+    def chunk(start: int) -> Callable[[], Array]:
+        return lambda: array.reshape(-1)[start : start + step]
+
+    step = _MOST_CHUNK // array.itemsize
+    shape = {str(axis): size for axis, size in enumerate(array.shape)}
+    starts = range(0, array.size, step)
+    chunks = {str(place): chunk(start) for place, start in enumerate(starts)}
+    return {CHUNKED: True, "shape": shape, "chunks": chunks}
 
 
 def _require_numbers(arrays: Mapping[str, ForeignArray]) -> None:
@@ -209,49 +240,6 @@ def _require_numbers(arrays: Mapping[str, ForeignArray]) -> None:
             found.append(about("NQX411", name, message, "leave it out, or convert it"))
     if found:
         raise SerializationError(found)
-
-
-def _parts(array: Array, kind: str) -> Iterator[bytes | memoryview]:
-    """The bytes of an array; in the form of its kind, if it has the dtype and shape for that."""
-    dtype = array.dtype.name
-    if kind == "complex" and (dtype, array.ndim) == ("complex128", 0):
-        number = array.item()
-        yield from _extension(COMPLEX, head("list", 2) + plain(number.real) + plain(number.imag))
-        return
-    if kind == "bytes" and (dtype, array.ndim) == ("uint8", 1):
-        yield from (head("bytes", array.nbytes), bytes_of(array))
-        return
-    digits = kind.partition(":")[2]
-    step = int(digits) if digits.isdecimal() else 0
-    if not step and array.nbytes > _MOST_CHUNK:
-        step = _MOST_CHUNK // array.itemsize
-    if not step:
-        yield from _array_parts(SCALAR if kind == "scalar" and not array.ndim else ARRAY, array)
-        return
-    yield from (head("map", 3), text(CHUNKED), plain(True), text("shape"))
-    yield head("map", array.ndim)
-    for axis, size in enumerate(array.shape):
-        yield from (text(str(axis)), plain(size))
-    starts = range(0, array.size, step)
-    yield from (text("chunks"), head("map", len(starts)))
-    for place, start in enumerate(starts):
-        yield text(str(place))
-        yield from _array_parts(ARRAY, array.reshape(-1)[start : start + step])
-
-
-def _array_parts(code: int, array: Array) -> Iterator[bytes | memoryview]:
-    data = bytes_of(array)
-    sizes = b"".join(map(plain, array.shape))
-    inner = head("list", 3) + head("list", array.ndim) + sizes + text(array.dtype.name)
-    return _extension(code, inner + head("bytes", len(data)), data)
-
-
-def _extension(
-    code: int, start: bytes, data: bytes | memoryview = b""
-) -> Iterator[bytes | memoryview]:
-    """An object of one of Flax's own types."""
-    yield head("extension", len(start) + len(data)) + bytes([code]) + start
-    yield data
 
 
 def _recognises(file: Candidate) -> bool:
@@ -272,7 +260,6 @@ MSGPACK: Final = Format(
     name="msgpack",
     title="a msgpack file of Flax",
     suffix=".msgpack",
-    extra=None,
     recognises=_recognises,
     opened=_opened,
     write=_write,

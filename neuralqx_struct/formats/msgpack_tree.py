@@ -1,7 +1,7 @@
 """The codes of msgpack, and the tree of a file of Flax: every head is read and checked, and no data.
 
 Example:
-    >>> codes = Codes(memoryview(plain(300) + text("w") + head("list", 2)))
+    >>> codes = Codes(memoryview(bytes.fromhex("cd012ca17792")))
     >>> codes.head(), codes.head(), codes.skip(1), codes.head()
     (('value', 300), ('text', 1), 4, ('list', 2))
     >>> from neuralqx_struct.manifest import DEFAULT_LIMITS
@@ -15,29 +15,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import prod
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import READ_MORE, SerializationError
+from neuralqx_struct.formats.archive import damaged
 from neuralqx_struct.formats.ranges import Ranges, View, part_in
+from neuralqx_struct.formats.store import require_possible
 from neuralqx_struct.manifest import Limits, collector_paused, shown
 from neuralqx_struct.manifest.payload import Region
-from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.store import require_possible
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
-from struct import Struct, pack
-from typing import Any, cast
-
-from neuralqx_struct.formats.table import Plain
 
 _UNUSED: Final = 0xC1
 _CONSTANTS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
 _NUMBERS: Final = {0xCA + place: Struct(f">{code}") for place, code in enumerate("fdBHIQbhiq")}
-_DOUBLE, _UNSIGNED, _SIGNED = 0xCB, 0xCC, 0xD0
 _LENGTHS: Final = (Struct(">B"), Struct(">H"), Struct(">I"))
 #: The codes of kinds with a length of one, two or four bytes.
 _LONG: Final = {
@@ -128,65 +124,14 @@ class Codes:
         return kind, value if form is None else self.number(form)
 
 
-def head(kind: str, length: int) -> bytes:
-    """The head of an object in the fewest bytes.
-
-    Raises:
-        SerializationError: It is longer than msgpack allows.
-    """
-    first, most = _SHORT.get(kind, (0, -1))
-    if length <= most:
-        return bytes([first + length])
-    if kind == "extension" and length in _FIXED:
-        return bytes([_FIXED[length]])
-    for code, form in zip(_LONG[kind], _LENGTHS, strict=True):
-        if code is not None and length < 1 << 8 * form.size:
-            return bytes([code]) + form.pack(length)
-    message = f"expected an object of less than 4 GiB for msgpack, got {length} bytes or items"
-    raise SerializationError(message, code="NQX614", hint="write safetensors instead")
-
-
-def text(value: str) -> bytes:
-    """An object for text."""
-    data = value.encode()
-    return head("text", len(data)) + data
-
-
-def plain(value: Plain) -> bytes:
-    """An object for a plain value, in the fewest bytes.
-
-    Raises:
-        SerializationError: An integer needs more than 64 bits.
-    """
-    if type(value) is str:
-        return text(value)
-    for code, constant in _CONSTANTS.items():
-        if value is constant:
-            return bytes([code])
-    if type(value) is float:
-        return bytes([_DOUBLE]) + pack(">d", value)
-    whole = cast("int", value)
-    if -32 <= whole < 0x80:
-        return bytes([whole % 0x100])
-    first = _UNSIGNED if whole > 0 else _SIGNED
-    bits = whole.bit_length() if whole > 0 else (whole + 1).bit_length() + 1
-    for code in range(first, first + 4):
-        form = _NUMBERS[code]
-        if bits <= 8 * form.size:
-            return bytes([code]) + form.pack(whole)
-    message = f"expected integers of at most 64 bits for msgpack, got one of {bits}"
-    raise SerializationError(message, code="NQX614", hint="store it as text")
-
-
 # The extension types of Flax.
 ARRAY, COMPLEX, SCALAR = 1, 2, 3
-_KINDS: Final = {ARRAY: "array", SCALAR: "scalar"}
 CHUNKED: Final = "__msgpack_chunked_array__"
 BOX: Final = "value"
 
 
 class Leaf(NamedTuple):
-    """An array in a file: its kind in the form, its dtype and shape, and where each piece of its data begins and ends."""
+    """An array in a file: its kind (``array``, ``bytes`` or ``complex``), its dtype and shape, and where each piece of its data begins and ends."""
 
     kind: str
     dtype: str
@@ -301,13 +246,13 @@ class Tree:
         end = self._codes.at
         code = self._view[place]
         self._codes.at = place + 1
-        if code != COMPLEX and code not in _KINDS:
+        if code not in (ARRAY, COMPLEX, SCALAR):
             message = f"expected an extension type of Flax (1, 2 or 3) at byte {place}, got {code}"
             raise SerializationError(message, code="NQX614", hint="convert the file with Flax")
         parts = self._item(depth + 1)
         self._require_end(end)
         if code != COMPLEX:
-            return _array(code, parts, place + 1)
+            return _array(parts, place + 1)
         if (
             type(parts) is not list
             or [type(part) for part in parts] != [float, float]
@@ -322,11 +267,10 @@ class Tree:
         shape, chunks = (_listed(items.get(name)) for name in ("shape", "chunks"))
         flat = chunks and all(type(part) is Leaf and len(part.shape) == 1 for part in chunks)
         if flat and _is_sizes(shape):
-            step = chunks[0].shape[0]
             pieces = tuple(piece for chunk in chunks for piece in chunk.pieces)
             size = sum(chunk.shape[0] for chunk in chunks)
-            if len({chunk.dtype for chunk in chunks}) == 1 and size == prod(shape) and step:
-                return Leaf(f"chunks:{step}", chunks[0].dtype, tuple(shape), pieces)
+            if len({chunk.dtype for chunk in chunks}) == 1 and size == prod(shape):
+                return Leaf("array", chunks[0].dtype, tuple(shape), pieces)
         raise damaged(f"expected the chunks of an array before byte {self._codes.at}, got others")
 
 
@@ -350,7 +294,7 @@ def _listed(items: Any) -> Any:
     return list(items.values())
 
 
-def _array(code: int, parts: Any, start: int) -> Leaf:
+def _array(parts: Any, start: int) -> Leaf:
     """An array: its shape, its dtype and its data."""
     if type(parts) is not list or len(parts) != 3 or not _is_sizes(parts[0]):
         raise damaged(f"expected shape, dtype and data of an array at byte {start}, got others")
@@ -362,4 +306,4 @@ def _array(code: int, parts: Any, start: int) -> Leaf:
     if data.shape != (prod(shape) * itemsize,):
         expected = f"expected {prod(shape) * itemsize} bytes for {name}{list(shape)}"
         raise damaged(f"{expected} at byte {start}, got {data.shape[0]}")
-    return Leaf(_KINDS[code], name, shape, data.pieces)
+    return Leaf("array", name, shape, data.pieces)

@@ -12,13 +12,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from neuralqx_struct.bundle.orbax_files import FarFiles
-from neuralqx_struct.bundle.steps import contents
-from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
     READ_MORE,
@@ -29,6 +24,11 @@ from neuralqx_struct.errors import (
     UntrustedError,
     shell_word,
 )
+from neuralqx_struct.formats.archive import damaged
+from neuralqx_struct.formats.orbax_layout import STEP_METADATA, TREE_METADATA, Files, package
+from neuralqx_struct.formats.orbax_remote import far_files
+from neuralqx_struct.formats.orbax_store import ORBAX_STORE
+from neuralqx_struct.formats.store import about, about_each, require_possible
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -38,22 +38,14 @@ from neuralqx_struct.formats.table import (
     Plain,
     Reading,
     joined,
-    mapped,
     unreadable,
 )
-from neuralqx_struct.manifest import Findings, Limits, raise_findings, shown
+from neuralqx_struct.manifest import MANIFEST, Findings, Limits, raise_findings, shown
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.manifest.text import parse_manifest
+from neuralqx_struct.places.steps import UNFINISHED, contents
+from neuralqx_struct.places.urls import Place, RemotePath
 from neuralqx_struct.printing import listed
-from neuralqx_struct.stores.archive import damaged
-from neuralqx_struct.stores.orbax_layout import (
-    STEP_METADATA,
-    TREE_METADATA,
-    UNFINISHED,
-    Files,
-    package,
-)
-from neuralqx_struct.stores.store import about, about_each, require_possible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -202,11 +194,8 @@ class _Folder:
         Raises:
             IntegrityError: It is no JSON.
         """
-        most = self._limits.manifest_bytes + 1
-        if isinstance(self._files, FarFiles):
-            data = self._files.content(name, most)
-        else:
-            data = bytes(mapped(Path(self._files, name))[:most])
+        with self._files.faults():
+            data = self._files.content(name, self._limits.manifest_bytes + 1)
         try:
             return parse_manifest(data, limits=self._limits)
         except SerializationError as error:
@@ -251,7 +240,7 @@ class _Folder:
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
     item = _item(path)
-    files = FarFiles(item) if isinstance(item, RemotePath) else Files(item)
+    files = far_files(item) if isinstance(item, RemotePath) else Files(item)
     try:
         found = _read(path, files, reading)
     except BaseException:
@@ -325,10 +314,10 @@ ORBAX: Final = Format(
     name="orbax",
     title="a checkpoint of Orbax",
     suffix="",
-    extra="orbax",
     recognises=_recognises,
     opened=_opened,
     write=None,
     folder=lambda _: True,
     metadata=False,
+    store=ORBAX_STORE,
 )

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.errors import (
     Diagnostic,
     IntegrityError,
     SerializationError,
     UntrustedError,
 )
+from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import parse_manifest
+from neuralqx_struct.places.urls import Place, RemotePath
 from neuralqx_struct.printing import listed
-from neuralqx_struct.stores.store import about
 
 SUFFIX: Final = ".safetensors"
 INDEX: Final = ".safetensors.index.json"

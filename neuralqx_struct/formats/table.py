@@ -23,8 +23,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
 
-from neuralqx_struct.bundle.disk import BundleMissingError, numbered
-from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -33,11 +31,14 @@ from neuralqx_struct.errors import (
     UntrustedError,
     path_meant,
 )
-from neuralqx_struct.formats.ranges import Blocks, Ranges
+from neuralqx_struct.formats.files import opened as opened_source
+from neuralqx_struct.formats.ranges import Ranges
+from neuralqx_struct.formats.store import STORES, Store, about
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
-from neuralqx_struct.stores.files import opened as opened_source
-from neuralqx_struct.stores.store import BundleReadError, about
+from neuralqx_struct.places.disk import BundleMissingError, BundleReadError, numbered
+from neuralqx_struct.places.requests import Blocks, downloaded
+from neuralqx_struct.places.urls import Place, RemotePath
 
 if TYPE_CHECKING:
     import numpy as np
@@ -254,23 +255,23 @@ class Format:
         name: Its name, for ``write`` and in results.
         title: The words for such a file in messages, such as ``a safetensors file``.
         suffix: The suffix of such files; empty for folders.
-        extra: The package that reading needs; None for none.
         recognises: Returns whether a file or folder is of this kind, by its names and first bytes alone.
         opened: Opens a file, on a disk or behind a URL; reads only what describes its arrays.
         write: Writes arrays to an empty file, or into an empty folder; None if files of this kind are only read.
         folder: Returns whether these options make a folder.
         metadata: True if files of this kind have free text.
+        store: How bundles use such files for their arrays; None if they do not.
     """
 
     name: str
     title: str
     suffix: str
-    extra: str | None
     recognises: Callable[[Candidate], bool]
     opened: Callable[[Place, Reading], ForeignFile]
     write: Callable[[Path, Mapping[str, ForeignArray], Writing], None] | None
     folder: Callable[[Writing], bool]
     metadata: bool
+    store: Store | None = None
 
 
 #: All kinds by name, in the order in which they are tried; ``formats/__init__.py`` has the rows.
@@ -288,6 +289,8 @@ def register(formats: Iterable[Format]) -> None:
             message = f"expected formats of different names, got {each.name!r} twice"
             raise ValueError(message)
         FORMATS[each.name] = each
+        if each.store is not None:
+            STORES[each.store.name] = each.store
 
 
 def candidate(path: Path) -> Candidate:
@@ -349,8 +352,8 @@ def ranges_of(path: Place) -> Ranges:
 
 
 def on_disk(path: Place) -> tuple[Path, Callable[[], object]]:
-    """A place on this disk for programs that read nothing else, and the function that ends its use."""
-    return path.downloaded() if isinstance(path, RemotePath) else (path, lambda: None)
+    """A file on this disk for programs that read nothing else, and the function that ends its use."""
+    return downloaded(path, folder=False) if isinstance(path, RemotePath) else (path, lambda: None)
 
 
 def mapped(path: Path) -> memoryview:

@@ -4,25 +4,23 @@ Before torch sees a file, its zip directory is checked, and it must not ask for 
 pickled objects and the format of torch before 1.6 are refused. Tensors are arrays, named by the keys of dicts and lists as they
 are, such as ``transformer.h.0.ln_1.weight``. Needs the extra ``torch``.
 
-Of a file behind a URL torch reads an outline on this disk: all but the large records, which are fetched when they are read. The
-first bytes of each of these are its number, so that the place of a tensor is known without any private part of torch.
+A file behind a URL is downloaded, once its zip directory was checked there.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.dtypes import DTYPES, NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import READ_MORE, IntegrityError, SerializationError, UntrustedError
-from neuralqx_struct.formats.ranges import Blocks, Ranges, View
+from neuralqx_struct.formats.archive import STORED, Member, damaged, read_directory
+from neuralqx_struct.formats.ranges import View
+from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
@@ -38,96 +36,18 @@ from neuralqx_struct.formats.table import (
     unreadable,
 )
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.places.requests import Blocks
+from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import brief
-from neuralqx_struct.stores.archive import STORED, Member, damaged, read_directory
-from neuralqx_struct.stores.store import about, imported
+from neuralqx_struct.references import imported
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-_RECORD: Final = re.compile(r"[^/]+/data/[^/]+")
-_SMALL: Final = 16 << 10  # bytes of a record that is kept
-_NUMBER: Final = struct.Struct("<q")
 #: Bytes around the own header of a member that belong to it: the sizes of the member before, and its extra field.
 _BEFORE, _BEHIND = 32, 192
-
-
-class Outline:
-    """A file of torch without its large records.
-
-    Args:
-        data: The file behind the URL.
-        members: The members of its zip.
-        path: The new file on this disk, as large as the other one, but sparse.
-    """
-
-    def __init__(self, data: Ranges, members: Sequence[Member], path: Path) -> None:
-        self._data = data
-        self._starts = {member.start: member for member in members if member.size}
-        self._left_out = [
-            member for member in members if member.size > _SMALL and _RECORD.fullmatch(member.name)
-        ]
-        self._base: int | None = None
-        with path.open("xb") as file:
-            for start, end in self._kept():
-                file.seek(start)
-                file.write(data.view[start:end])
-            for number, member in enumerate(self._left_out):
-                file.seek(member.start)
-                file.write(_NUMBER.pack(number))
-
-    def _kept(self) -> Iterator[tuple[int, int]]:
-        start = 0
-        for member in self._left_out:
-            yield start, member.start
-            start = member.start + member.size
-        yield start, self._data.size
-
-    def place(self, tensors: Iterable[Any]) -> None:
-        """Finds the places of tensors, which torch has mapped into one region of memory.
-
-        Raises:
-            IntegrityError: One is not where a record is.
-        """
-        storages = [each.untyped_storage() for each in tensors if each.numel()]
-        if not self._left_out:
-            return
-        for storage in storages:
-            if self._base is None and storage.nbytes() > _SMALL:
-                [number] = _NUMBER.unpack(bytes(storage[: _NUMBER.size].tolist()))
-                if 0 <= number < len(self._left_out):
-                    self._base = storage.data_ptr() - self._left_out[number].start
-        for storage in storages:
-            member = self._starts.get(storage.data_ptr() - (self._base or 0))
-            if self._base is None or member is None or storage.nbytes() > member.size:
-                raise damaged("expected tensors at the places of their records, got others")
-
-    def is_kept(self, tensor: Any) -> bool:
-        """True if the elements of a tensor are in the file on this disk."""
-        if not tensor.numel() or not self._left_out:
-            return True
-        start = tensor.untyped_storage().data_ptr() - (self._base or 0)
-        return self._starts[start] not in self._left_out
-
-    def filled(self, torch: Any, tensor: Any) -> Any:
-        """The tensor with its elements, of which those between its first and its last one are fetched."""
-        if self.is_kept(tensor):
-            return tensor
-        size = tensor.element_size()
-        steps = zip(tensor.shape, tensor.stride(), strict=True)
-        count = 1 + sum((length - 1) * stride for length, stride in steps)
-        at = tensor.untyped_storage().data_ptr() - (self._base or 0)
-        at += tensor.storage_offset() * size
-        data = bytearray(self._data.read(at, at + count * size))
-        made = torch.frombuffer(data, dtype=tensor.dtype)
-        made = made.as_strided(tensor.shape, tensor.stride())
-        if tensor.is_conj():
-            made = made.conj()
-        return -made if tensor.is_neg() else made
-
 
 Keys = tuple[str, ...]
 
@@ -213,19 +133,15 @@ class _Walk:
     Args:
         torch: The module.
         reading: Options for reading.
-        outline: The file behind a URL.
 
     Attributes:
         arrays: The tensors by name.
         values: The values by name.
-        tensors: The tensors that can be read.
     """
 
-    def __init__(self, torch: Any, reading: Reading, outline: Outline | None = None) -> None:
+    def __init__(self, torch: Any, reading: Reading) -> None:
         self.arrays: dict[str, ForeignArray] = {}
         self.values: dict[str, Plain] = {}
-        self.tensors: list[Any] = []
-        self._outline = outline
         self._torch, self._separator, self._limits = torch, reading.separator, reading.limits
         self._nodes = self._text = 0
 
@@ -277,22 +193,10 @@ class _Walk:
         if nbytes > self._limits.full_bytes and nbytes > MOST_EXPANSION * stored:
             message = f"expected at most {self._limits.full_bytes} bytes, got {stored} that expand to {nbytes}"
             raise UntrustedError(about("NQX505", name, message, READ_MORE))
-        self.tensors.append(tensor)
-        read = partial(self._array, tensor, dtype)
-        if self._outline is None:
-            return ForeignArray(dtype, shape, read)
-
-        def part(region: Region) -> Array:
-            if any((each.step or 1) < 0 for each in region):  # torch has no such views
-                return read()[region]
-            return self._array(tensor[region], dtype)
-
-        return ForeignArray(dtype, shape, read, part)
+        return ForeignArray(dtype, shape, partial(self._array, tensor, dtype))
 
     def _array(self, tensor: Any, dtype: str) -> Array:
         """The elements of a tensor: a view of the mapped file if they lie there in order."""
-        if self._outline is not None:
-            tensor = self._outline.filled(self._torch, tensor)
         whole = tensor.detach().resolve_conj().resolve_neg()
         if dtype not in NUMPY_DTYPES:  # numpy has no name for it
             bits = self._torch.uint8 if whole.element_size() == 1 else self._torch.int16
@@ -321,51 +225,14 @@ def _members(item: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
-    data = ranges_of(path)
-    members = _require_harmless(data.view, reading.limits)
+    view = ranges_of(path).view
+    _require_harmless(view, reading.limits)
     torch = imported("torch", "torch", "files of torch")
-    if isinstance(path, RemotePath):
-        with suppress(
-            IntegrityError
-        ):  # tensors that torch makes of other tensors need their elements
-            return _outlined(torch, path, data, members, reading)
     file, close = on_disk(path)
-    return _read(torch, path, file, close, _Walk(torch, reading))
-
-
-def _outlined(
-    torch: Any, path: RemotePath, data: Ranges, members: list[Member], reading: Reading
-) -> ForeignFile:
-    """A file behind a URL, of which the large records are fetched when they are read.
-
-    Raises:
-        IntegrityError: Torch cannot read it without them.
-    """
-    from tempfile import TemporaryDirectory
-
-    holder = TemporaryDirectory(prefix="neuralqx-struct-")
+    walk = _Walk(torch, reading)
     try:
-        file = Path(holder.name, "outline.pt")
-        outline = Outline(data, members, file)
-        _require_harmless(mapped(file), reading.limits)  # a server can send other bytes each time
-    except BaseException:
-        holder.cleanup()
-        raise
-    walk = _Walk(torch, reading, outline)
-    found = _read(torch, path, file, holder.cleanup, walk)
-    try:
-        outline.place(walk.tensors)
-    except BaseException:
-        found.close()
-        raise
-    return found
-
-
-def _read(
-    torch: Any, path: Place, file: Path, close: Callable[[], object], walk: _Walk
-) -> ForeignFile:
-    """The content of a file on this disk, for the place that was asked for."""
-    try:
+        if file is not path:  # a server can send other bytes each time
+            _require_harmless(mapped(file), reading.limits)
         walk.add(_loaded(torch, file))
     except BaseException:
         close()
@@ -390,7 +257,6 @@ TORCH: Final = Format(
     name="torch",
     title="a file of torch.save",
     suffix=".pt",
-    extra="torch",
     recognises=_recognises,
     opened=_opened,
     write=None,

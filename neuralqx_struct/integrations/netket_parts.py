@@ -18,7 +18,7 @@ import numpy as np
 
 from neuralqx_struct.checkpoint.options import differences
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.stores.store import imported
+from neuralqx_struct.references import imported
 
 __all__ = ["HINT", "NETKET", "filled", "numbers_of", "parts_of", "require_parts", "with_parts"]
 

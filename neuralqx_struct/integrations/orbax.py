@@ -29,7 +29,6 @@ from typing import Any, ClassVar, Final, Unpack
 import numpy as np
 
 from neuralqx_struct.bundle.members import formatted, recorded, signed, write_file
-from neuralqx_struct.bundle.storage import MANIFEST
 from neuralqx_struct.checkpoint import (
     LoadOptions,
     ReadOptions,
@@ -41,14 +40,14 @@ from neuralqx_struct.checkpoint import (
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import Values, is_struct
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, raise_findings
+from neuralqx_struct.formats.hosts import agreed, count, rank
+from neuralqx_struct.formats.orbax_layout import TREE_METADATA, package
+from neuralqx_struct.formats.orbax_store import ORBAX_STORE
+from neuralqx_struct.formats.orbax_writing import Ready, array_handler, handed_over
+from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits, raise_findings
 from neuralqx_struct.manifest.payload import check
+from neuralqx_struct.places.checksums import crc32
 from neuralqx_struct.printing import brief
-from neuralqx_struct.stores.checksums import crc32
-from neuralqx_struct.stores.hosts import agreed, count, rank
-from neuralqx_struct.stores.orbax import ORBAX
-from neuralqx_struct.stores.orbax_layout import TREE_METADATA, package
-from neuralqx_struct.stores.orbax_writing import Ready, array_handler, handed_over
 
 __all__ = ["StructCheckpointHandler", "StructHandler", "StructRestore", "StructSave"]
 
@@ -95,7 +94,7 @@ class _Item:
         tree = self._ready.tree
         if tree:
             save = _ocp.args.PyTreeSave(dict(tree))
-            futures += await handler.async_save(_path_of_orbax(place) / ORBAX.file, args=save)
+            futures += await handler.async_save(_path_of_orbax(place) / ORBAX_STORE.file, args=save)
         self._ready.fetch()
         tree.clear()  # frees the arrays on their devices
         return futures
@@ -109,7 +108,7 @@ class _Item:
 
     def complete(self, handler: Any, place: Path) -> None:
         """Merges the parts of all processes, and writes the manifest; in the first process, when all have written."""
-        arrays = place / ORBAX.file
+        arrays = place / ORBAX_STORE.file
         if self._ready.arrays:
             handler.finalize(_path_of_orbax(arrays))
         else:
@@ -120,7 +119,7 @@ class _Item:
         for file in files:
             file.unlink()
         given = self._document["arrays"]
-        named = {name: recorded(given[name], records[name], ORBAX.file) for name in given}
+        named = {name: recorded(given[name], records[name], ORBAX_STORE.file) for name in given}
         write_file(place / MANIFEST, formatted(signed(self._document, named), self._limits))
 
 

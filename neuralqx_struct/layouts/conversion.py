@@ -26,19 +26,19 @@ from neuralqx_struct import bundle, formats
 from neuralqx_struct.bundle import conversion
 from neuralqx_struct.bundle.conversion import Converted, require_apart
 from neuralqx_struct.bundle.reading import opened as opened_bundle
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import FORMATS, ForeignArray
+from neuralqx_struct.formats.store import Progress, store_of
 from neuralqx_struct.formats.table import Writing
 from neuralqx_struct.layouts import read_layout
 from neuralqx_struct.layouts.payloads import adopted, foreign_of, released, sound_layout
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.stamping import under_schema
-from neuralqx_struct.stores.store import Progress, store_of
 
 
 @bundle.read_again

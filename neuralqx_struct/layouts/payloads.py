@@ -23,7 +23,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.errors import (
     Diagnostic,
     Hint,
@@ -47,6 +46,7 @@ from neuralqx_struct.layouts.release import ReleasePlan
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.places.urls import Place, RemotePath
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document

@@ -30,6 +30,7 @@ from neuralqx_struct.printing import brief_scalar
 FORMAT_VERSION: Final = 1
 SCHEMA_URL: Final = "https://neuralqx.github.io/neuralqx-struct/schemas/manifest/1.json"
 WRITER: Final[Mapping[str, str]] = {"name": "neuralqx-struct", "version": "0.1.0"}
+MANIFEST: Final = "manifest.json"
 DEFAULT_FILE: Final = "arrays.npz"
 MOST_FINDINGS: Final = 1000
 

@@ -1,7 +1,7 @@
 """Payloads: a manifest together with its arrays, and the check that both agree.
 
 Arrays are mappings by name, which may read, fetch or compute an array on access: :class:`HeldArrays`, and for files subclasses
-of :class:`StoredArrays` in ``stores/``. Readers and writers of files (``stores/``, ``bundle/``) call :func:`check`; codecs make
+of :class:`StoredArrays` in ``formats/``. Readers and writers of files (``formats/``, ``bundle/``) call :func:`check`; codecs make
 values of a payload.
 
 Example:

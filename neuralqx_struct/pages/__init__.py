@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.storage import MANIFEST
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.formats import is_foreign
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import MANIFEST, Limits
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.pages import sections
 from neuralqx_struct.pages.charts import areas
 from neuralqx_struct.pages.sections import Section, page
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.printing import escaped, table, tag
 from neuralqx_struct.schema.series import Series, carried_series, load_series
 from neuralqx_struct.tools.inspection import Inspection, inspect

@@ -39,7 +39,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.urls import Place, place_of
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -57,6 +56,7 @@ from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.names import ABSOLUTE
 from neuralqx_struct.layouts.places import Values
 from neuralqx_struct.manifest import Limits, collector_paused
+from neuralqx_struct.places.urls import Place, place_of
 from neuralqx_struct.references import identity_like
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.fitting import numbered_names

@@ -19,7 +19,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
 from neuralqx_struct.formats import (
@@ -33,6 +32,7 @@ from neuralqx_struct.formats import (
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.kinds import ArrayType, kind_of, show
 from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.printing import brief, brief_array, brief_scalar, escaped, notebook_table
 from neuralqx_struct.tools.leaves import (
     Leaf,

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.urls import Place
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.filters.predicates import node_tags
@@ -34,6 +33,7 @@ from neuralqx_struct.manifest.kinds import (
     show,
 )
 from neuralqx_struct.paths import FieldName, Path
+from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import brief_array
 from neuralqx_struct.types.text import number_value
 

@@ -102,7 +102,7 @@ class _Key(NamedTuple):
 
 def _stores() -> list[str]:
     # Imported late: few project files choose a store.
-    from neuralqx_struct.stores import STORES
+    from neuralqx_struct.formats.store import STORES
 
     return [*STORES]
 

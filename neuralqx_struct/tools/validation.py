@@ -24,18 +24,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, collector_paused
 from neuralqx_struct.manifest.kinds import STRUCT, iter_nodes
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
 from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.references import SchemaRef
 
 if TYPE_CHECKING:
+    from neuralqx_struct.formats.store import Progress
     from neuralqx_struct.schema.series import Series
-    from neuralqx_struct.stores.store import Progress
 
 __all__ = ["validate", "verify"]
 
@@ -78,7 +78,7 @@ def validate(
     Example:
         >>> validate("missing")
         Traceback (most recent call last):
-        neuralqx_struct.bundle.disk.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
+        neuralqx_struct.places.disk.BundleMissingError: missing: expected a bundle, got no file or folder [NQX401]...
     """
     path = place_of(path, storage_options)
     given = None if schema is None else _schemas_given(schema)

@@ -22,12 +22,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from neuralqx_struct.bundle import read_again
-from neuralqx_struct.bundle.urls import Options, Place, place_of
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, StructError, printable
 from neuralqx_struct.formats import is_foreign
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.paths import format_path
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.tools.leaves import Leaf, foreign_name, leaves_of
 
 if TYPE_CHECKING:

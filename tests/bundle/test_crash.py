@@ -204,7 +204,7 @@ def test_readers_of_a_path_that_is_written_see_a_whole_bundle(root, work, place)
     code = (
         WRITER
         if exchange
-        else "from neuralqx_struct.bundle import atomic as replacement\nreplacement._CALLS = {}\n"
+        else "from neuralqx_struct.places import atomic as replacement\nreplacement._CALLS = {}\n"
         + WRITER
     )
     writer = subprocess.Popen(
@@ -291,7 +291,7 @@ def test_long_names_are_written_and_do_not_take_each_others_leftovers(tmp_path):
         s.export(name, tmp_path / name, overwrite=True)
         assert s.load(tmp_path / name) == name
     # Another bundle that a writer had moved away when it was stopped is not this one.
-    from neuralqx_struct.bundle import atomic as replacement
+    from neuralqx_struct.places import atomic as replacement
 
     first, second = tmp_path / f"{long}a", tmp_path / f"{long}c"
     kept = replacement._sibling(first, "old")

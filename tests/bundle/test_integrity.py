@@ -95,7 +95,7 @@ def data_of(path, file):
     """Ranges of a file that hold array data, by array."""
     base = 0
     if path.is_file():
-        from neuralqx_struct.stores.archive import read_directory
+        from neuralqx_struct.formats.archive import read_directory
 
         members = {
             member.name: member.start for member in read_directory(memoryview(path.read_bytes()))

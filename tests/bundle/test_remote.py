@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import neuralqx_struct as s
-from neuralqx_struct.bundle import remote
+from neuralqx_struct.places import requests
 from tests.builders import invoke
 
 STATE = {"w": jnp.arange(4000.0), "b": np.arange(5), "e": np.zeros((0, 2)), "n": 3}
@@ -231,7 +231,7 @@ def test_many_arrays_are_fetched_together_and_large_ones_several_at_a_time(serve
 
     server.fault = together
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(remote, "_GROUP", 1000)
+        patched.setattr(requests, "_GROUP", 1000)
         asked, back = server.during(lambda: s.load(URL))
     assert asked == [MANIFEST] + [ARRAYS] * 6
     same(back, large)

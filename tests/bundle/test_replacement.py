@@ -23,11 +23,12 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle import atomic, reading
+from neuralqx_struct.bundle import reading
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.bundle.storage import names_at
-from neuralqx_struct.stores import orbax_layout
-from neuralqx_struct.stores.store import BundleReadError
+from neuralqx_struct.formats import orbax_layout
+from neuralqx_struct.places import atomic
+from neuralqx_struct.places.disk import BundleReadError
 from tests.builders import ROOT, bounded
 from tests.programs import replacing_writer
 

@@ -11,10 +11,9 @@ import pytest
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle import storage as forms
-from neuralqx_struct.bundle.disk import BundleMissingError
 from neuralqx_struct.errors import SerializationError, UntrustedError
-from neuralqx_struct.stores import files as store_files
-from neuralqx_struct.stores.store import BundleReadError
+from neuralqx_struct.formats import files as store_files
+from neuralqx_struct.places.disk import BundleMissingError, BundleReadError
 from tests.builders import FORMS, everything, files, simple, write_linked
 
 

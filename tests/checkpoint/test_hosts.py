@@ -14,8 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.disk import BundleExistsError
-from neuralqx_struct.stores import hosts
+from neuralqx_struct.formats import hosts
+from neuralqx_struct.places.disk import BundleExistsError
 from tests.builders import ROOT
 
 COUNT = 2

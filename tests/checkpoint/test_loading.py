@@ -10,14 +10,15 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.errors import IntegrityError, SerializationError
-from neuralqx_struct.stores import checksums
-from neuralqx_struct.stores import files as store_files
+from neuralqx_struct.formats import files as store_files
+from neuralqx_struct.places import checksums
 from tests.builders import ROOT
 
 FORMS = ["ckpt", "ckpt.zip"]
@@ -325,3 +326,21 @@ def test_the_peak_of_memory_is_that_of_the_arrays(work, size, form, store, mmap)
     export, load = json.loads(done.stdout)
     assert export < 0.1 * size  # beside the arrays that the caller holds
     assert load < 1.1 * size  # the arrays themselves: pages of the file, or private memory
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+@pytest.mark.parametrize("name", ["ckpt", "ckpt.zip"])
+def test_loads_of_small_bundles_hold_no_files(tmp_path, name):
+    s.export({"a": np.arange(8.0)}, tmp_path / name)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    held = [s.load(tmp_path / name) for _ in range(20)]
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert all(each["a"].sum() == 28 for each in held)
+
+
+def test_dtypes_that_jax_gives_as_others_are_refused(tmp_path):
+    array = jnp.ones(3, ml_dtypes.int1)
+    if np.asarray(array).dtype == array.dtype:
+        pytest.skip("this release of JAX holds it")
+    with pytest.raises(s.SerializationError, match="numbers of int1, got bool"):
+        s.export({"a": array}, tmp_path / "ckpt")

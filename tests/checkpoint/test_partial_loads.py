@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct import container
+from neuralqx_struct.formats import files as store_files
 from neuralqx_struct.paths import parse_path
-from neuralqx_struct.stores import checksums
-from neuralqx_struct.stores import files as store_files
+from neuralqx_struct.places import checksums
 from neuralqx_struct.trees import leaves_with_paths
 
 MIB = 1 << 20

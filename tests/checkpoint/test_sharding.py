@@ -13,9 +13,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.errors import IntegrityError
+from neuralqx_struct.formats import orbax_store as orbax
+from neuralqx_struct.formats.orbax_layout import Pieces, extent
 from neuralqx_struct.manifest.text import format_manifest
-from neuralqx_struct.stores import orbax
-from neuralqx_struct.stores.orbax_layout import Pieces, extent
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
 

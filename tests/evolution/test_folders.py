@@ -215,7 +215,7 @@ def test_a_migration_killed_at_any_bundle_leaves_whole_outputs_and_the_inputs(ro
     before, out = contents(run), tmp_path / "out"
     code = (
         "import os, signal, sys; from neuralqx_struct.evolution.folders import migrate_all\n"
-        "from neuralqx_struct.bundle import atomic as replacement\n"
+        "from neuralqx_struct.places import atomic as replacement\n"
         "calls = 0\n"
         "def counted(*args, original=os.{call}, **kwargs):\n"
         "    global calls; calls += 1\n"

@@ -6,8 +6,8 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.evolution.steps import STEPS
+from neuralqx_struct.formats.store import STORES
 from neuralqx_struct.schema.series import load_series
-from neuralqx_struct.stores import STORES
 from neuralqx_struct.tools.linting import lint
 from tests.builders import ROOT
 

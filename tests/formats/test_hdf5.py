@@ -22,6 +22,7 @@ ARRAYS = {
     "model/phase": np.array([1 + 2j], np.complex64),
     "zero": np.zeros((0, 3)),
     "step": np.array(5),
+    "done": np.array(True),
     "text": np.array([b"abc", b"d"]),
 }
 

@@ -162,7 +162,11 @@ DAMAGED = {
         lambda f: (f / "_METADATA").write_bytes(b"{"),
         "expected JSON in _META",
     ),
-    "empty": ("plain", lambda f: (f / "_METADATA").write_bytes(b""), "_METADATA: expected"),
+    "empty": (
+        "plain",
+        lambda f: (f / "_METADATA").write_bytes(b""),
+        "expected JSON in _META",
+    ),
     "a list": (
         "plain",
         edited("_METADATA", lambda d: d | {"tree_metadata": []}),

@@ -47,7 +47,6 @@ TOY = Format(
     name="toy",
     title="a toy",
     suffix=".toy",
-    extra=None,
     recognises=recognises,
     opened=opened,
     write=write,
@@ -110,7 +109,7 @@ def test_a_missing_member_or_a_name_twice_is_an_error_at_once():
 
 
 def test_no_other_code_names_kinds():
-    """But for those that are stores too: tests/stores/test_toy_store.py has these."""
+    """But for those that are stores too: test_toy_store.py has these."""
     known = formats.FORMATS.keys() - {"npz", "safetensors", "orbax"}
     found = set()
     for file in PACKAGE.rglob("*.py"):

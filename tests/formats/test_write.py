@@ -42,7 +42,7 @@ def test_an_array_that_differs_from_its_description_is_an_error(tmp_path):
 
 
 REFUSED = {
-    "kind": ({"format": "gguf"}, "expected a kind of file to write among safetensors"),
+    "kind": ({"format": "gguf"}, "expected a kind of file to write among npz, safetensors"),
     "metadata": ({"metadata": {"a": 1}}, "expected text by name as metadata"),
     "separator": ({"separator": "::"}, "expected one character but the backslash"),
     "shards": ({"max_shard_size": 10}, "expected the path of a new folder for shards"),

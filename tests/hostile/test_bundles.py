@@ -23,9 +23,9 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
+from neuralqx_struct.formats.npz import NPZ_STORE as npz
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import format_manifest
-from neuralqx_struct.stores.npz import NPZ as npz
 from tests.builders import FORMS, bounded, edit, npy, payload_of, simple
 
 READERS = {

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle import atomic as replacement
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.places import atomic as replacement
 
 SIZE = 3000
 

@@ -20,8 +20,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuralqx_struct as s
-from neuralqx_struct.stores import orbax
-from neuralqx_struct.stores.orbax_layout import extent
+from neuralqx_struct.formats import orbax_store as orbax
+from neuralqx_struct.formats.orbax_layout import extent
 
 MESH = Mesh(np.array(jax.devices()).reshape(COUNT, -1), ("x", "y"))
 VALUES = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -177,7 +177,7 @@ def one_process_that_fails_at_the_end():
 
 
 def something_else_that_one_process_raises():
-    from neuralqx_struct.stores.hosts import agreed
+    from neuralqx_struct.formats.hosts import agreed
 
     def step():
         if RANK == 1:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle import atomic
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.places import atomic
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of

@@ -356,7 +356,8 @@ function readSafetensors(file) {
       return { data: file.subarray(start, stop), offset: start };
     };
   };
-  const found = new Map(Object.entries(header).map(([name, tensor]) => [name, find(tensor)]));
+  const nameOf = (key) => (key === "%5F_metadata__" ? "__metadata__" : key), found = new Map();
+  for (const [key, tensor] of Object.entries(header)) found.set(nameOf(key), find(tensor));
   places.sort(([a, b], [c, d]) => a - c || b - d);
   sound(places.reduce((free, [a, b]) => (a === free ? b : NaN), begin) === file.length);
   return found;

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.stores import checksums
-from neuralqx_struct.stores import files as store_files
+from neuralqx_struct.formats import files as store_files
+from neuralqx_struct.places import checksums
 
 uniform = jax.nn.initializers.uniform(0.5)
 zeros = jax.nn.initializers.zeros

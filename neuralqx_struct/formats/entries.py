@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, StructError
-from neuralqx_struct.manifest import collector_paused, raise_findings
-from neuralqx_struct.manifest.check import is_record
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.store import (
     Access,
     Records,
     Tick,
@@ -23,6 +21,8 @@ from neuralqx_struct.stores.store import (
     about_each,
     unrecorded,
 )
+from neuralqx_struct.manifest import collector_paused, raise_findings
+from neuralqx_struct.manifest.check import is_record
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,18 +1,15 @@
 """The record of an array store, and the terms that all stores share.
 
 A store writes named arrays to one file or folder of a bundle and reads them again. Each is one :class:`Store` record;
-``stores/__init__.py`` has the table.
+``formats/__init__.py`` has the rows.
 """
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
@@ -24,11 +21,11 @@ from neuralqx_struct.errors import (
     StructError,
     did_you_mean,
 )
+from neuralqx_struct.formats.archive import damaged
 from neuralqx_struct.manifest import DEFAULT_FILE
 from neuralqx_struct.manifest.models import MOST_DIMS
 from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.stores.archive import damaged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,30 +38,6 @@ Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 Tick = Callable[[int], None]
 """Called with the number of further bytes that were read or written."""
-Source = os.PathLike[str] | tuple[BinaryIO, int, int] | memoryview
-"""An array file: a path, a region (file, first byte, length) of an open file, or bytes in memory."""
-Target = Path | BinaryIO
-"""A new array file: a path, or an open file that is written from its position on."""
-
-
-def imported(name: str, extra: str, words: str) -> Any:
-    """A module of an optional dependency, which an extra installs and the files named in words need.
-
-    Raises:
-        SerializationError: NQX615: it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        hint = f"pip install 'neuralqx-struct[{extra}]'; or convert the files where it is installed"
-        message = f"expected the package {name} for {words}, got none"
-        raise SerializationError(message, code="NQX615", hint=hint) from error
-
-
-class BundleReadError(SerializationError, OSError):
-    """The system refused to read a bundle, such as for a missing permission or a broken disk."""
-
-    default_code = "NQX401"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +69,13 @@ class Store:
 
     Attributes:
         name: The name for ``store=`` and ``--store``.
-        suffix: The suffix of its files, by which :func:`~neuralqx_struct.stores.store_of_file` finds it.
+        suffix: The suffix of its files, by which :func:`~neuralqx_struct.formats.store.store_of_file` finds it.
         folder: True if it writes a folder; such a store has no place in a zip.
-        extra: The optional dependency that it needs, None for none.
         compression: Whether it compresses arrays on request, always or never.
-        ranges: True if it reads a part of an array without the rest.
-        streams: True if it takes each array once, in order; others first look at all of them.
         write: Writes a new file, flushes it to the disk and returns a record per array. Arguments:
             target, arrays, ``compress=False``, ``tick=None``.
         read: Returns the arrays of a file, each read and verified on access. Arguments: source, records, access.
         verify: Returns every problem of a file; compares every byte. Arguments: those of ``read``.
-        members: Returns the names of the arrays in a file, taken from the file alone.
         beside: Names of files that the programs which write it may leave beside its own.
         begin: Starts a write that goes on in the background and that many hosts can share; None if the
             store cannot: a thread then calls ``write`` with copies. Returns a function that waits for the records.
@@ -115,14 +84,10 @@ class Store:
     name: str
     suffix: str
     folder: bool
-    extra: str | None
     compression: Literal["optional", "always", "never"]
-    ranges: bool
-    streams: bool
     write: Callable[..., Written]
     read: Callable[..., StoredArrays]
     verify: Callable[..., list[Diagnostic]]
-    members: Callable[[Source], tuple[str, ...]]
     beside: frozenset[str]
     begin: Callable[..., Callable[[], Written]] | None
 
@@ -146,12 +111,23 @@ class Store:
             hint = Hint("name a folder on a disk, or use ", Keyword("store", "npz"))
             raise SerializationError(message, code="NQX614", hint=hint)
 
+    def require_compression(self, *, compress: bool) -> None:
+        """Checks that it compresses arrays if that is asked for.
+
+        Raises:
+            SerializationError: It never does.
+        """
+        if compress and self.compression == "never":
+            message = f"expected compress=False for store {self.name!r}, got True"
+            hint = Hint("use ", Keyword("store", "npz"), " for compressed arrays")
+            raise SerializationError(message, code="NQX614", hint=hint)
+
     def compressed(self, record: Mapping[str, Any]) -> bool:
         """True if an array of this store was compressed on request, so that it cannot be mapped."""
         return self.compression == "optional" and "offset" not in record
 
 
-#: All stores by name; ``stores/__init__.py`` has the rows.
+#: All stores by name; ``formats/__init__.py`` has the rows.
 STORES: Final[dict[str, Store]] = {}
 
 

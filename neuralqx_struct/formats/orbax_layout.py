@@ -31,16 +31,16 @@ from urllib.parse import quote
 
 from neuralqx_struct.dtypes import NUMPY_DTYPES, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, UntrustedError
+from neuralqx_struct.formats.store import about
 from neuralqx_struct.manifest.payload import Region
-from neuralqx_struct.stores.checksums import joined
-from neuralqx_struct.stores.store import BundleReadError, about, imported
+from neuralqx_struct.places.checksums import joined
+from neuralqx_struct.places.disk import BundleReadError
+from neuralqx_struct.references import imported
 
 _NATIVE: Final = NUMPY_DTYPES | {"bfloat16"}
 #: The file of each step, and of each checkpoint without a manager.
 STEP_METADATA: Final = "_CHECKPOINT_METADATA"
 TREE_METADATA: Final = "_METADATA"  # of a tree that handlers of Orbax wrote
-#: A part of the names of folders that Orbax has not finished.
-UNFINISHED: Final = ".orbax-checkpoint-tmp"
 Corner = tuple[int, ...]
 """The place of the first element of a piece, which identifies the piece."""
 
@@ -166,7 +166,7 @@ _FAULTS: Final = (ValueError, KeyError, OSError, RuntimeError, NotImplementedErr
 
 
 class Files(os.PathLike[str]):
-    """The files of a checkpoint in a folder on a disk; ``bundle/orbax_files.py`` has those behind URLs.
+    """The files of a checkpoint in a folder on a disk; ``orbax_remote.py`` has those behind URLs.
 
     Args:
         root: The folder.
@@ -189,6 +189,11 @@ class Files(os.PathLike[str]):
     def has(self, name: str) -> bool:
         """True if there is such a file."""
         return Path(self, name).is_file()
+
+    def content(self, name: str, most: int) -> bytes:
+        """The bytes of a file, of a large one the first so many."""
+        with Path(self, name).open("rb") as file:
+            return file.read(most)
 
     def driver(self, place: str) -> dict[str, Any]:
         """The description of a folder in it for tensorstore, which takes a path absolute and without ``..``."""

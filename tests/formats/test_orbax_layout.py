@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralqx_struct.stores.orbax_layout import Pieces, extent, inside
+from neuralqx_struct.formats.orbax_layout import Pieces, extent, inside
 
 
 @st.composite

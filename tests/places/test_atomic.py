@@ -12,8 +12,8 @@ import time
 import pytest
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle import atomic as replacement
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.places import atomic as replacement
 from tests.builders import FORMS, everything, interruptions, simple
 
 

@@ -11,8 +11,8 @@ import safetensors.numpy
 
 from neuralqx_struct.dtypes import ML_DTYPES
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
-from neuralqx_struct.stores.safetensors import SAFETENSORS as store
-from neuralqx_struct.stores.store import Access
+from neuralqx_struct.formats.safetensors import SAFETENSORS_STORE as store
+from neuralqx_struct.formats.store import Access
 from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, random_array, same
 
 
@@ -60,7 +60,6 @@ def test_every_shape_and_layout(tmp_path, mmap):
     assert all(same(arrays[name], array) for name, array in SHAPES.items())
     assert all(arrays[name].flags.aligned for name in SHAPES)
     assert store.verify(path, records) == []
-    assert set(store.members(path)) == set(SHAPES)
 
 
 def test_files_of_the_package_are_read():
@@ -188,6 +187,17 @@ def test_what_cannot_be_stored(tmp_path):
         written({"bad": np.array([None])})
     assert caught.value.code == "NQX411"
     with pytest.raises(SerializationError, match="compress=False"):
-        store.write(tmp_path / "x", ARRAYS, compress=True)
-    with pytest.raises(SerializationError, match="keeps this one"):
-        written({"__metadata__": np.zeros(1)})
+        store.require_compression(compress=True)
+    with pytest.raises(SerializationError, match="got both"):
+        written({"__metadata__": np.zeros(1), "%5F_metadata__": np.ones(1)})
+
+
+def test_an_array_with_the_name_of_the_metadata():
+    arrays = {"__metadata__": np.arange(3.0), "w": np.ones(2)}
+    data, records = written(arrays)
+    assert set(safetensors.numpy.load(data)) == {"%5F_metadata__", "w"}
+    found = store.read(memoryview(data), records)
+    assert all(same(found[name], arrays[name]) for name in arrays)
+    assert store.verify(memoryview(data), records) == []
+    [problem] = store.verify(memoryview(data), {"w": records["w"]})
+    assert problem.path == "$.arrays.__metadata__"

@@ -31,7 +31,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from neuralqx_struct.bundle.disk import (
+from neuralqx_struct.errors import OVERWRITE, SerializationError
+from neuralqx_struct.places.disk import (
     BundleExistsError,
     BundleWriteError,
     numbered,
@@ -39,7 +40,6 @@ from neuralqx_struct.bundle.disk import (
     sync_folder,
     sync_place,
 )
-from neuralqx_struct.errors import OVERWRITE, SerializationError
 
 _Foreign = Callable[[Path], str | None]
 _LOOKS = 4

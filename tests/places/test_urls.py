@@ -10,7 +10,7 @@ import safetensors.numpy
 
 import neuralqx_struct as s
 from neuralqx_struct import formats
-from neuralqx_struct.bundle.urls import is_url
+from neuralqx_struct.places.urls import is_url
 from tests.builders import invoke
 
 ARRAYS = {"w": np.arange(60_000, dtype=np.float32).reshape(300, 200), "b": np.ones(3, np.int8)}
@@ -134,7 +134,7 @@ def test_inspect_and_verify(remote):
 
 def test_a_file_of_no_known_kind(remote):
     remote.pipe_file("/m.bin", b"nothing known")
-    with pytest.raises(s.SerializationError, match=r"the kinds are safetensors, npz"):
+    with pytest.raises(s.SerializationError, match=r"the kinds are npz, safetensors"):
         formats.opened("memory://m.bin")
 
 

@@ -5,7 +5,7 @@ Every size and place is compared with the file, names are unique and harmless, m
 
 Example:
     >>> import io
-    >>> from neuralqx_struct.stores.archive_writer import ArchiveWriter
+    >>> from neuralqx_struct.formats.archive_writer import ArchiveWriter
     >>> file = io.BytesIO()
     >>> writer = ArchiveWriter(file)
     >>> written = writer.add("hello.txt", b"hello")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from neuralqx_struct.errors import SerializationError
-from neuralqx_struct.stores.archive import (
+from neuralqx_struct.formats.archive import (
     ALIGNMENT,
     CENTRAL,
     DEFLATED,
@@ -33,7 +33,7 @@ from neuralqx_struct.stores.archive import (
     STORED,
     UTF8,
 )
-from neuralqx_struct.stores.checksums import crc32, joined, write_all, write_checked
+from neuralqx_struct.places.checksums import crc32, joined, write_all, write_checked
 
 _T = TypeVar("_T")
 _DATE = 33  # 1 January 1980, the zero of zip times: the same arrays give the same bytes

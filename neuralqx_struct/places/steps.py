@@ -21,10 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from neuralqx_struct.bundle.urls import Place, RemotePath
 from neuralqx_struct.errors import printable
-from neuralqx_struct.stores.orbax_layout import UNFINISHED
+from neuralqx_struct.places.urls import Place, RemotePath
 
+#: A part of the names of folders that Orbax has not finished.
+UNFINISHED: Final = ".orbax-checkpoint-tmp"
 # The second form is a step whose writer was stopped between the two renames that replace it.
 _STEP: Final = re.compile(r"(?P<name>0|[1-9][0-9]{0,17})|\.(?P<moved>0|[1-9][0-9]{0,17})\.old-.+")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}\Z")

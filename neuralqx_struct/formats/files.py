@@ -1,49 +1,48 @@
 """Arrays in one file that can be mapped: reading, checking and writing them.
 
-A store of such files supplies a :class:`~neuralqx_struct.stores.entries.FileFormat`. :func:`file_store` makes the operations of a :class:`~neuralqx_struct.stores.store.Store` of it.
+A store of such files supplies a :class:`~neuralqx_struct.formats.entries.FileFormat`. :func:`file_store` makes the operations of a :class:`~neuralqx_struct.formats.store.Store` of it.
 """
 
 from __future__ import annotations
 
 import mmap as mmap_module
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
-from neuralqx_struct.errors import (
-    Diagnostic,
-    Hint,
-    IntegrityError,
-    Keyword,
-    SerializationError,
-    StructError,
-)
-from neuralqx_struct.manifest import raise_findings
-from neuralqx_struct.manifest.payload import StoredArrays
-from neuralqx_struct.stores.archive import damaged, inflated
-from neuralqx_struct.stores.checksums import checksum, crc32
-from neuralqx_struct.stores.entries import Entry, FileFormat, PartialEntries, agreeing
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
+from neuralqx_struct.formats.archive import damaged, inflated
+from neuralqx_struct.formats.entries import Entry, FileFormat, PartialEntries, agreeing
+from neuralqx_struct.formats.store import (
     WHOLE,
     Access,
     Records,
-    Source,
     Store,
-    Target,
     Tick,
     Written,
     about,
     checksum_finding,
 )
+from neuralqx_struct.manifest import raise_findings
+from neuralqx_struct.manifest.payload import StoredArrays
+from neuralqx_struct.places.checksums import checksum, crc32
+from neuralqx_struct.places.disk import Source, Target
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
+#: Bytes of a file that is read at once: a map would hold a descriptor of it as long as arrays are in use.
+_COPIED: Final = 256 << 10
+#: Since Python 3.13 maps do without a descriptor.
+_UNTRACKED: Final[dict[str, Any]] = (
+    {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
+)
 _PREADV: Callable[[int, list[memoryview], int], int] | None = getattr(os, "preadv", None)
 
 
@@ -120,8 +119,26 @@ def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | N
     if length == 0 or os.fstat(file.fileno()).st_size < base + length:
         message = f"expected an array file of at least {max(length, 1)} bytes, got fewer"
         raise damaged(message)
-    view = memoryview(mmap_module.mmap(file.fileno(), 0, access=mmap_module.ACCESS_READ))
-    return view[base : base + length], None if mmap else _PrivateBytes(file, base)
+    private = None if mmap else _PrivateBytes(file, base)
+    if length <= _COPIED:
+        return _copied(file, base, length), private
+    view = memoryview(
+        mmap_module.mmap(file.fileno(), 0, access=mmap_module.ACCESS_READ, **_UNTRACKED)
+    )
+    return view[base : base + length], private
+
+
+def _copied(file: BinaryIO, base: int, length: int) -> memoryview:
+    """The bytes of a region, read into memory that starts at a page as a map does."""
+    view = memoryview(mmap_module.mmap(-1, length))
+    file.seek(base)
+    done = 0
+    while done < length:
+        got = file.readinto(view[done:])  # type: ignore[attr-defined]
+        if not got:
+            raise damaged(f"expected an array file of at least {length} bytes, got {done}")
+        done += got
+    return view.toreadonly()
 
 
 class FileArrays(StoredArrays):
@@ -266,10 +283,6 @@ def file_store(layout: FileFormat, **facts: Any) -> Store:
         compress: bool = False,
         tick: Tick | None = None,
     ) -> Written:
-        if compress and store.compression == "never":
-            message = f"expected compress=False for store {store.name!r}, got True"
-            hint = Hint("use ", Keyword("store", "npz"), " for compressed arrays")
-            raise SerializationError(message, code="NQX614", hint=hint)
         if not isinstance(target, Path):
             return layout.write(target, arrays, compress, tick)
         with target.open("xb", buffering=0) as file:
@@ -288,12 +301,6 @@ def file_store(layout: FileFormat, **facts: Any) -> Store:
         problems = map(arrays.verify, arrays)
         return found + [problem for problem in problems if problem is not None]
 
-    def members(source: Source) -> tuple[str, ...]:
-        view, _ = opened(source, mmap=True)
-        return tuple(map(layout.name, layout.index(view)))
-
-    usual: dict[str, Any] = {"extra": None, "verify": verify, "beside": frozenset(), "begin": None}
-    store = Store(
-        folder=False, ranges=True, write=write, read=read, members=members, **{**usual, **facts}
-    )
+    usual: dict[str, Any] = {"verify": verify, "beside": frozenset(), "begin": None}
+    store = Store(folder=False, write=write, read=read, **{**usual, **facts})
     return store

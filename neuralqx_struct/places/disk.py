@@ -12,7 +12,7 @@ Example:
     >>> with refusals_named(Path("ckpt")):
     ...     raise OSError(28, "No space left on device")
     Traceback (most recent call last):
-    neuralqx_struct.bundle.disk.BundleWriteError: ckpt: expected to write the bundle, got: No space left on device [NQX406]
+    neuralqx_struct.places.disk.BundleWriteError: ckpt: expected to write the bundle, got: No space left on device [NQX406]
       the old bundle is untouched; free space or choose a folder that can be written, then retry
 """
 
@@ -26,11 +26,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar, cast
 
 from neuralqx_struct.errors import IntegrityError, SerializationError, path_meant
-from neuralqx_struct.stores.checksums import write_all
-from neuralqx_struct.stores.store import BundleReadError, Source, Target
+from neuralqx_struct.places.checksums import write_all
 
 if TYPE_CHECKING:
-    from neuralqx_struct.bundle.urls import Place  # its errors are from here
+    from neuralqx_struct.places.urls import Place  # its errors are from here
+
+Source = os.PathLike[str] | tuple[BinaryIO, int, int] | memoryview
+"""An array file: a path, a region (file, first byte, length) of an open file, or bytes in memory."""
+Target = Path | BinaryIO
+"""A new array file: a path, or an open file that is written from its position on."""
 
 _E = TypeVar("_E", bound=OSError)
 _CHUNK: Final = 16 << 20  # bytes that are copied at a time
@@ -45,6 +49,12 @@ class BundleExistsError(SerializationError, FileExistsError):
 
 class BundleMissingError(SerializationError, FileNotFoundError):
     """There is nothing at the path of a bundle."""
+
+    default_code = "NQX401"
+
+
+class BundleReadError(SerializationError, OSError):
+    """The system refused to read a bundle, such as for a missing permission or a broken disk."""
 
     default_code = "NQX401"
 

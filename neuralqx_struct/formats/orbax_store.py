@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError
-from neuralqx_struct.manifest import raise_findings
-from neuralqx_struct.manifest.payload import Region, StoredArrays
-from neuralqx_struct.stores.checksums import checksum
-from neuralqx_struct.stores.orbax_layout import (
+from neuralqx_struct.formats.orbax_layout import (
     STEP_METADATA,
     Corner,
     Files,
@@ -34,14 +31,12 @@ from neuralqx_struct.stores.orbax_layout import (
     region_text,
     stored_as,
 )
-from neuralqx_struct.stores.orbax_writing import begin
-from neuralqx_struct.stores.store import (
+from neuralqx_struct.formats.orbax_writing import begin
+from neuralqx_struct.formats.store import (
     WHOLE,
     Access,
     Records,
-    Source,
     Store,
-    Target,
     Tick,
     Written,
     about,
@@ -52,6 +47,10 @@ from neuralqx_struct.stores.store import (
     require_possible,
     unrecorded,
 )
+from neuralqx_struct.manifest import raise_findings
+from neuralqx_struct.manifest.payload import Region, StoredArrays
+from neuralqx_struct.places.checksums import checksum
+from neuralqx_struct.places.disk import Source, Target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -266,10 +265,6 @@ def _verify(source: Source, records: Records, access: Access = WHOLE) -> list[Di
     return found
 
 
-def _members(source: Source) -> tuple[str, ...]:
-    return tuple(sorted(_keys(_files(source))))
-
-
 def _files(source: Source) -> Files:
     """The files of a checkpoint: a store with ``folder`` is given a path."""
     return source if isinstance(source, Files) else Files(Path(cast("Path", source)))
@@ -278,7 +273,8 @@ def _files(source: Source) -> Files:
 def _keys(files: Files) -> set[str]:
     """The keys of the arrays in a checkpoint, which must hold only files and folders."""
     with files.faults():
-        if not files.stored or not files.has("manifest.ocdbt"):
+        _ = files.stored  # links and devices are refused before anything is opened
+        if not files.has("manifest.ocdbt"):
             return set()
         tensorstore = package("tensorstore")
         keys = tensorstore.KvStore.open(files.ocdbt()).result().list().result()
@@ -332,18 +328,14 @@ def _require_pieces(record: Mapping[str, Any], itemsize: int, *, whole: bool) ->
         raise IntegrityError(problem, code="NQX408")
 
 
-ORBAX: Final = Store(
+ORBAX_STORE: Final = Store(
     name="orbax",
     suffix="orbax",
     folder=True,
-    extra="orbax",
     compression="always",
-    ranges=True,
-    streams=True,
     write=_write,
     read=_read,
     verify=_verify,
-    members=_members,
     beside=frozenset({STEP_METADATA, "commit_success.txt"}),
     begin=begin,
 )

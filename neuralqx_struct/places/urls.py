@@ -14,16 +14,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from posixpath import basename
 from typing import Any, Final, Self
 
-from neuralqx_struct.bundle.disk import BundleExistsError, BundleMissingError, BundleWriteError
 from neuralqx_struct.errors import OVERWRITE, SerializationError, StructError
-from neuralqx_struct.stores.store import BundleReadError, imported
+from neuralqx_struct.places.disk import (
+    BundleExistsError,
+    BundleMissingError,
+    BundleReadError,
+    BundleWriteError,
+)
+from neuralqx_struct.places.http import body, is_http
+from neuralqx_struct.references import imported
 
 Options = Mapping[str, Any]
 _SCHEME: Final = r"[a-zA-Z][a-zA-Z0-9+.-]*"
@@ -153,11 +159,17 @@ class RemotePath:
         above = f"{self._place.strip('/')}/"
         return {name.strip("/").removeprefix(above): facts for name, facts in found.items()}
 
+    @property
+    def known_size(self) -> int | None:
+        """The size of a file as the server gives it, if it does."""
+        size = self._facts.get("size")
+        return size if type(size) is int else None
+
     @cached_property
     def size(self) -> int:
-        """The size of a file."""
-        size = self._facts.get("size")
-        if type(size) is int and size > 0:
+        """The size of a file that has bytes."""
+        size = self.known_size
+        if size is not None and size > 0:
             return size
         message = f"expected a file of a known size, got {size!r}"
         raise SerializationError(message, code="NQX401", file=self._url, hint="download the file")
@@ -177,24 +189,9 @@ class RemotePath:
         """The bytes from one place to another, out of the first ones if these were fetched."""
         return self.start[start:end] if end <= len(self.start) else self.fetched(start, end)
 
-    def downloaded(self) -> tuple[Path, Callable[[], None]]:
-        """A copy of a file or folder on this disk, for programs that read nothing else; and the function that removes it."""
-        from tempfile import TemporaryDirectory
-
-        holder = TemporaryDirectory(prefix="neuralqx-struct-")
-        place = Path(holder.name, self.name)
-        try:
-            with self.reading():
-                self.files.get(self.place, str(place), recursive=self.is_dir())
-        except BaseException:
-            holder.cleanup()
-            raise
-        return place, holder.cleanup
-
     def fetched(self, start: int, end: int) -> memoryview:
         """The bytes from one place to another, in one request."""
-        with self.reading():
-            data = self.files.cat_file(self.place, start=start, end=end)
+        data = self._request(start, end)
         if len(data) == end - start:
             return memoryview(data)
         message = f"expected {end - start} bytes from byte {start}, got {len(data)}"
@@ -203,8 +200,14 @@ class RemotePath:
 
     def opening(self, most: int) -> bytes:
         """The bytes of a file in one request, of a large one the first so many."""
+        return self._request(0, most)
+
+    def _request(self, start: int, end: int) -> bytes:
+        """The bytes from one place to another, or fewer: at the end of a file, or if the server sends others."""
         with self.reading():
-            data: bytes = self.files.cat_file(self.place, start=0, end=most)
+            if is_http(self.files):
+                return body(self.files, self.place, start, end)
+            data: bytes = self.files.cat_file(self.place, start=start, end=end)
         return data
 
     # Writing

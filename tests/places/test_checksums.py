@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from neuralqx_struct.stores import checksums
+from neuralqx_struct.places import checksums
 
 
 @pytest.fixture
 def without_isal(monkeypatch):
     """The module as it is where the fast implementation is not installed."""
     monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
-    spec = importlib.util.find_spec("neuralqx_struct.stores.checksums")
+    spec = importlib.util.find_spec("neuralqx_struct.places.checksums")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
