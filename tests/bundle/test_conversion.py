@@ -278,8 +278,7 @@ def test_validate_takes_compressed_bundles_that_are_smaller_than_their_arrays(tm
 )
 def test_a_bar_is_shown_on_a_terminal_and_the_results_stay_clean(tmp_path, monkeypatch, words):
     import contextlib
-
-    from neuralqx_struct.cli import reports
+    import importlib
 
     source = s.export({"w": np.arange(3.0)}, tmp_path / "a")
     seen = []
@@ -289,7 +288,8 @@ def test_a_bar_is_shown_on_a_terminal_and_the_results_stay_clean(tmp_path, monke
         seen.append(title)
         yield lambda done, total: seen.append((done, total))
 
-    monkeypatch.setattr(reports, "progress_bar", bar)
+    command = importlib.import_module(f"neuralqx_struct.cli.commands.{words[0]}")
+    monkeypatch.setattr(command, "progress_bar", bar)
     result = invoke(*(word.format(a=source, b=tmp_path / "b.zip") for word in words))
     assert result.exit_code == 0
     assert seen == ["verifying a" if words[0] == "verify" else "converting", (24, 24)]
