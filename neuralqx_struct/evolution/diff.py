@@ -189,8 +189,10 @@ def _add_computed(found: Changes, following: Following, new: Document) -> None:
     for struct, origins in following.origins.items():
         for name, origin in origins.items():
             path = ("structs", struct, "fields", name)
-            if origin.step and holds(new, path) and path_text(path) not in known:
-                step = origin.step
+            step = origin.step
+            if step is None or not (origin.is_lost or getattr(step, "field", None)):
+                continue  # other names of the members of an enum are a change of the enum
+            if holds(new, path) and path_text(path) not in known:
                 words = " ".join([step_name(step), *kind(step).functions(step)])
                 found.add("NQX209", path, f"a step gives it other values: {words}")
 
@@ -202,7 +204,8 @@ def _compare_limits(found: Changes, following: Following, old: Document, new: Do
             here: Path = ("structs", name, "fields", key)
             was = found.former_path(here)
             origin = following.origin(name, key)
-            if holds(old, was) and not (origin.step or origin.written):
+            changed = origin.step or origin.written
+            if holds(old, was) and not (changed and limits_on(declaration)):
                 before = old.structs[was[1]].fields[was[3]]
                 for member in {**limits_on(before), **limits_on(declaration)}:
                     limits = getattr(before, member), getattr(declaration, member)
