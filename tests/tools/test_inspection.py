@@ -566,7 +566,7 @@ def test_names_of_foreign_files_are_escaped(tmp_path):
 
 def test_a_file_of_no_kind_is_an_error_that_names_the_kinds(tmp_path):
     (tmp_path / "notes").write_text("text")
-    with pytest.raises(SerializationError, match=r"NQX620.*\n.*safetensors, npz.*npy.*bundles"):
+    with pytest.raises(SerializationError, match=r"NQX620.*\n.*npz, safetensors.*npy.*bundles"):
         inspect(tmp_path / "notes")
 
 

@@ -221,7 +221,7 @@ def test_nothing_and_other_files(tmp_path):
     assert [d.code for d in s.verify(tmp_path / "none")] == ["NQX401"]
     (tmp_path / "notes").write_text("text")
     [found] = s.verify(tmp_path / "notes")
-    assert (found.code, "safetensors, npz" in found.message) == ("NQX620", True)
+    assert (found.code, "npz, safetensors" in found.message) == ("NQX620", True)
     assert invoke("verify", tmp_path / "none").exit_code == 2
     with pytest.raises(BundleMissingError):
         s.inspect(tmp_path / "none")
