@@ -133,7 +133,7 @@ def one_process_alone():
         from neuralqx_struct.manifest.payload import HeldArrays
 
         with_records = {"v": np.arange(3)}
-        return caught(lambda: orbax.ORBAX.write(ROOT / "d", HeldArrays(with_records)))
+        return caught(lambda: orbax.ORBAX_STORE.write(ROOT / "d", HeldArrays(with_records)))
     s.convert(ROOT / "a", ROOT / "d", store="npz")
     s.convert(ROOT / "d", ROOT / "e", store="orbax")
     return [str(found) for found in s.verify(ROOT / "e")]
