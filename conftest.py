@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import types
+import zlib
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from pathlib import Path
@@ -36,6 +37,13 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 ROOT = Path(__file__).resolve().parent
 COMMAND = "neuralqx-struct"
+#: The tests whose result may depend on the version of Python, JAX and other packages.
+BY_VERSION = (
+    *("struct", "checkpoint", "codecs", "classes", "formats", "places", "bundle"),
+    *("integrations", "cli", "laws", "test_without_jax.py"),
+)
+#: The tests whose result does not: texts, links, types, the site, and a reader in another language.
+ONCE = ("reader_js", "typing", "test_docs.py", "test_layout.py", "test_tools.py", "test_typing.py")
 _SAVED_AS = re.compile(r"# (\S+\.ya?ml)\n")
 _SHOWN = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n?)*)", re.MULTILINE)
 
@@ -191,3 +199,38 @@ class PageFile(pytest.File):
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PageFile | None:
     """Pages are files of tests."""
     return PageFile.from_parent(parent, path=file_path) if PAGES.should_parse(file_path) else None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option of .ci/run for environments beside the first."""
+    parser.addoption(
+        "--tenth",
+        type=int,
+        metavar="N",
+        help="run the tests that depend on versions, and of the others tenth N (0 to 9)",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Which tests are left out."""
+    tenth = config.getoption("--tenth")
+    return None if tenth is None else f"tests of versions, and tenth {tenth} of the others"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what ``--tenth`` does not name."""
+    tenth = config.getoption("--tenth")
+    if tenth is None:
+        return
+    kept, left = [], []
+    for item in items:
+        (kept if _is_run(item, tenth) else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def _is_run(item: pytest.Item, tenth: int) -> bool:
+    folder, *rest = item.path.relative_to(ROOT).parts
+    if folder != "tests" or rest[0] in ONCE:
+        return False
+    return rest[0] in BY_VERSION or zlib.crc32(item.nodeid.encode()) % 10 == tenth
