@@ -25,11 +25,14 @@ from __future__ import annotations
 import math
 import operator
 import re
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions.operators import MAX_BITS, MAX_EXPONENT, Operator
 
@@ -39,6 +42,8 @@ _FLOATS = 2**53
 #: The most elements that are Python's integers.
 _MOST_OBJECTS = 10_000_000
 _NUMBERS = frozenset({bool, int, float, complex})
+#: The dtypes whose numbers are Python's floats and complex numbers.
+_PYTHONS = frozenset({"float64", "complex128"})
 _WHOLE = re.compile(r"(u?)int(\d+)")
 
 #: The comparison that holds for exchanged operands.
@@ -109,10 +114,42 @@ def limits_of(dtype: Any) -> tuple[int, int] | None:
 
 def settled(value: Any) -> Any:
     """The Python number of a single whole number or truth value, whatever holds it; other values as they are."""
-    if getattr(value, "shape", None) != () or limits_of(value.dtype) is None:
+    try:
+        if getattr(value, "shape", None) != () or limits_of(value.dtype) is None:
+            return value
+    except TypeError:  # an object that is no array, with a dtype that has no hash
         return value
     values = _values(value)
     return value if values is None else values.item()
+
+
+def plain_number(value: Any) -> Any:
+    """The Python number in an array without axes; an array whose numbers are unknown, and other values, as they are."""
+    values = _values(value) if getattr(value, "shape", None) == () else None
+    return value if values is None else values.item()
+
+
+def numbers_in(array: Any) -> list[Any]:
+    """The numbers of an array, each as :func:`number_of` gives it; none where they are unknown, as under tracing."""
+    values = _values(array)
+    if values is None:
+        return []
+    return [number_of(each, array.dtype) for each in values.ravel().tolist()]
+
+
+def number_of(number: Any, dtype: Any) -> Any:
+    """A number that an array of a dtype holds, as comparisons take it.
+
+    It is a number of numpy for floats of few bits, as a float beside it is rounded to them; else Python's number.
+
+    Example:
+        >>> compared(operator.le, number_of(0.10000000149011612, "float32"), 0.1), number_of(5, "int8")
+        (True, 5)
+    """
+    name = str(dtype)
+    if type(number) not in (float, complex) or name in _PYTHONS or name not in DTYPES:
+        return number
+    return dtype_named(name).type(number)
 
 
 def compared(op: Callable[..., Any], left: Any, right: Any) -> Any:
@@ -147,7 +184,8 @@ def _beside_number(op: Callable[..., Any], array: Any, number: Any) -> Any:
     if limits is None or type(number) is complex:
         values = None if _is_held(array, number) else _values(array)
         if values is None:
-            return op(array, number)
+            with _without_warnings():
+                return op(array, _rounded(number, array.dtype))
         return _of_library(op(_in_floats(values), number), array)
     limit = _whole_limit(op, number)
     if limits[0] <= limit <= limits[1]:
@@ -167,6 +205,12 @@ def _whole_limit(op: Callable[..., Any], number: Any) -> Any:
     return math.ceil(number) if op in (operator.lt, operator.ge) else math.floor(number)
 
 
+def _rounded(number: Any, dtype: Any) -> Any:
+    """A number in the dtype of floats beside it; libraries differ in the rules for those of ml_dtypes."""
+    is_real = getattr(dtype, "kind", "") in ("f", "V") and type(number) is not complex
+    return dtype.type(number) if is_real else number
+
+
 def _is_held(array: Any, number: Any) -> bool:
     """True unless an array of floats has no number that is equal to a whole one, or near to another one."""
     if type(number) is complex or abs(number) < 2 or getattr(array.dtype, "kind", "c") in "cO":
@@ -182,7 +226,8 @@ def calculated(record: Operator, *operands: Any) -> Any:
     """The result of an operator of numbers and arrays."""
     arrays = [each for each in operands if type(each) not in _NUMBERS]
     if not any(type(each) is Exact or limits_of(each.dtype) for each in arrays):
-        return record.apply(*operands)
+        with _without_warnings():
+            return record.apply(*operands)
     values = [each if type(each) in _NUMBERS else _values(each) for each in operands]
     if any(value is None for value in values):  # unknown, as under a transformation of JAX
         return record.apply(*operands)
@@ -250,6 +295,12 @@ def reduced(array: Any, method: str) -> Any:
     return (
         getattr(values, method)() if values.dtype.kind == "O" else getattr(values, method)().item()
     )
+
+
+def _without_warnings() -> AbstractContextManager[Any]:
+    """Numpy's floats overflow to infinity without a warning, as those of JAX."""
+    numpy: Any = sys.modules.get("numpy")
+    return nullcontext() if numpy is None else numpy.errstate(all="ignore")  # type: ignore[no-any-return]
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

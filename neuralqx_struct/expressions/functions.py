@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import math
 import operator
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -103,15 +102,6 @@ def items_of(value: Any) -> list[Any] | None:
         if issubclass(kind, sequence):
             return [*sequence.__iter__(value)]
     return None
-
-
-def number_of_scalar(value: Any) -> Any:
-    """The number of a scalar of numpy as Python has it; other values as they are."""
-    numpy = sys.modules.get("numpy")  # a scalar of it exists only where it was imported
-    if numpy is None or not issubclass(type(value), numpy.generic) or value.dtype.kind in "mMO":
-        return value
-    number = value.item()
-    return number if type(number) in (bool, int, float, complex) else value
 
 
 @dataclass(frozen=True, kw_only=True)
