@@ -43,7 +43,7 @@ CASES = {
     "complex choices": ("complex", {"choices": ["1+0.1j"]}, "complex64", [1 + 0.1j], [1]),
 }  # fmt: skip
 ROWS = [
-    pytest.param(*case[:3], number, number in case[3], id=f"{name}: {number}")
+    pytest.param((*case[:3], number, number in case[3]), id=f"{name}: {number}")
     for name, case in CASES.items()
     for number in (*case[3], *case[4])
 ]
@@ -57,8 +57,9 @@ def schema_of(declared, limits, **others):
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-@pytest.mark.parametrize(("declared", "limits", "dtype", "number", "fine"), ROWS)
-def test_limits_hold_for_all_numbers(tmp_path, declared, limits, dtype, number, fine, holder):
+@pytest.mark.parametrize("row", ROWS)
+def test_limits_hold_for_all_numbers(tmp_path, row, holder):
+    declared, limits, dtype, number, fine = row
     schema = schema_of(declared, limits)
     with jax.enable_x64(True):
         value = HOLDERS[holder](number, dtype)

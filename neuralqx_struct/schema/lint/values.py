@@ -102,6 +102,11 @@ class EquationNames:
         shown = [f"{label}: {listed(names)}" for label, names in groups.items()]
         return "; ".join(text for text in shown if not text.endswith(": "))
 
+    def elsewhere(self, name: str) -> str | None:
+        """The hint with a static int of the same name in another place."""
+        path = self.names.elsewhere(name)
+        return f"did you mean {path!r}?" if path is not None and self.is_int(path) else None
+
     def is_int(self, path: str) -> bool:
         """True if a path reaches one static int."""
         try:
