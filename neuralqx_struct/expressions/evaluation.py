@@ -24,6 +24,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.exact import (
     Exact,
     calculated,
+    combined,
     compared,
     plain_number,
     reduced,
@@ -240,7 +241,7 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
 
     def both(self, node: ast.AST, left: Any, right: Any) -> Any:
         """True where both comparisons of a chain hold."""
-        return self.elementwise(node, operator.and_, left, right)
+        return self.elementwise(node, partial(combined, operator.and_), left, right)
 
     # --- values, also for functions ----------------------------------------------------------------------------------
 
