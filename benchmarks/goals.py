@@ -30,6 +30,8 @@ from benchmarks.formats import PACKAGES, npz
 from benchmarks.many import LIMITS, payload
 from benchmarks.rounds import Job, compiled, measure, written
 from neuralqx_struct import bundle
+from neuralqx_struct.expressions import parse
+from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.manifest.text import read_document
 
 ROOT = Path(__file__).parents[1]
@@ -133,6 +135,32 @@ def schema_made(_: Path) -> Jobs:
         return lambda: model(layers=layers, step=1)
 
     return {"of a schema": job(schema.Model, schema.Dense), "without checks": job(Model, Dense)}
+
+
+def expression(
+    text: str, convert: Callable[[Any], Any], reference: Callable[[Any, Any], Any]
+) -> Callable[[Path], Jobs]:
+    """An expression of the arrays `i` of int32 and `f` of float32, against numpy's own operations on them."""
+
+    def make(_: Path) -> Jobs:
+        numbers = np.random.default_rng(0).integers(0, 1000, 10**6)
+        held = {"i": numbers.astype(np.int32), "f": (numbers / 1000).astype(np.float32)}
+        parsed, names = parse(text), {name: convert(array) for name, array in held.items()}
+        return {
+            "neuralqx-struct": lambda: evaluate(parsed, names),
+            "numpy": lambda: reference(held["i"], held["f"]),
+        }
+
+    return make
+
+
+#: Expressions, and the same by numpy.
+EXPRESSIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "all(i < 50257)": lambda i, f: (i < 50257).all(),
+    "sum(i)": lambda i, f: i.sum(),
+    "sum(f)": lambda i, f: f.sum(),
+    "all(2 * i + 1 > 0)": lambda i, f: (2 * i + 1 > 0).all(),
+}
 
 
 def text_of(tree: Any, folder: Path) -> bytes:
@@ -388,6 +416,11 @@ GOALS = (
         101,
     ),
     Goal("construct a schema's struct that holds 12", "without checks", 2.0, schema_made, 101),
+    *(
+        Goal(f"{text}, {library} of 10**6", "numpy", 2.0, expression(text, convert, by_numpy), 51)
+        for text, by_numpy in EXPRESSIONS.items()
+        for library, convert in (("numpy", np.asarray), ("JAX", jnp.asarray))
+    ),
     Goal("check the manifest of 10,000 arrays", "json.loads", 1.3, manifest_of_arrays),
     Goal("check the manifest of 5,000 structs", "json.loads", 2.0, manifest_of_structs),
     Goal("load 10,000 arrays of 1 KiB", "np.load", 0.18, many_against_npz),

@@ -56,7 +56,9 @@ from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
+from neuralqx_struct.schema.bounds import unchecked_patterns
 from neuralqx_struct.schema.lock import same_payloads, schema_member
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series, series_of
 
 __all__ = ["LoadOptions", "ReadOptions", "from_state_dict", "load"]
@@ -370,6 +372,15 @@ def _with_classes(options: DecodeOptions, known: Mapping[str, Series]) -> Decode
         known: The schemas by identity.
     """
     root = None if options.root is None else stored_class(options.root)
+    noted = set[str]()
+
+    def note(document: Document) -> None:
+        """Reports the patterns of a document that are not checked; one in a file has none."""
+        if (ref := document.ref(document.root)) not in noted:
+            noted.add(ref)
+            for each in unchecked_patterns(document):
+                place = f"$.schemas{each.path.removeprefix('$')}"
+                options.report.append(replace(each, path=place))
 
     @functools.cache
     def build(ref: str) -> type | None:
@@ -381,11 +392,13 @@ def _with_classes(options: DecodeOptions, known: Mapping[str, Series]) -> Decode
         for own in bound_documents(ref, root):
             # A class with another meaning of this version number is passed over.
             if document is None or same_payloads(own.document, document):
+                note(own.document)
                 return own.classes.get(wanted.name)
         if series is None or document is None:
             return None
         from neuralqx_struct.classes.compiler import classes_of
 
+        note(document)
         cls: type | None = classes_of(series, document.version).get(wanted.name)
         return cls
 

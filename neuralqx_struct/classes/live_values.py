@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.expressions.exact import plain_number
 from neuralqx_struct.expressions.functions import INSIDE
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.paths import FieldName, PathTree
@@ -92,9 +93,8 @@ def plain_scalar(value: np.generic) -> Any:
 
 def number_of_array(value: Any) -> Any:
     """The Python number of an array without axes; tracers and other values as they are."""
-    if isinstance(value, jax.core.Tracer) or not isinstance(value, (jax.Array, np.ndarray)):
-        return value
-    return value.item() if value.shape == () and value.dtype.kind in "biufc" else value
+    number = plain_number(value)
+    return number if type(number) in (bool, int, float, complex) else value
 
 
 def _children(value: Any) -> list[Any] | None:

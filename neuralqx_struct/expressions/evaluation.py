@@ -14,14 +14,23 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError, did_you_mean
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions.exact import Exact, calculated, compared, reduced, settled
-from neuralqx_struct.expressions.functions import FUNCTIONS, Items, is_array, number_of_scalar
+from neuralqx_struct.expressions.exact import (
+    Exact,
+    calculated,
+    combined,
+    compared,
+    plain_number,
+    reduced,
+    settled,
+)
+from neuralqx_struct.expressions.functions import FUNCTIONS, Items, is_array
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
 from neuralqx_struct.expressions.items import MOST, SCALARS, ItemEvaluation, Steps, describe
 from neuralqx_struct.expressions.operators import (
@@ -232,18 +241,20 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
 
     def both(self, node: ast.AST, left: Any, right: Any) -> Any:
         """True where both comparisons of a chain hold."""
-        return self.elementwise(node, operator.and_, left, right)
+        return self.elementwise(node, partial(combined, operator.and_), left, right)
 
     # --- values, also for functions ----------------------------------------------------------------------------------
 
     @staticmethod
     def builtin(value: Any) -> Any:
-        """The builtin that a subclass extends, and the number of a scalar of numpy; other values as they are."""
+        """The builtin that a subclass extends, and the number of a whole scalar of numpy; other values as they are."""
         if type(value) not in SCALARS:
             for base, exact in _EXACT:
                 if issubclass(type(value), base):
                     return exact(value)
-            return number_of_scalar(value)
+            numpy = sys.modules.get("numpy")  # a scalar of it exists only where it was imported
+            if numpy is not None and issubclass(type(value), numpy.generic):
+                return settled(value)
         return value
 
     def apply(self, node: ast.AST, function: Callable[..., Any], *operands: Any) -> Any:
@@ -295,6 +306,8 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
     def plain(self, node: ast.AST, value: Any, depth: int = 0) -> Any:
         """The value as builtins all the way down, safe to compare and to join."""
         value = self.builtin(value)
+        if self.is_array(value):
+            value = plain_number(value)
         if type(value) in SCALARS:
             return value
         kind: Any = tuple if issubclass(type(value), tuple) else list

@@ -4,13 +4,16 @@ Arrays of numpy and JAX wrap around at the limits of their dtype, each library i
 Python's:
 
 - A single one is an ``int`` or a ``bool``, also in an array without axes and as the result of ``sum``, ``min`` and ``max``.
-- A comparison of an array with a number is made in the dtype and the library of the array; the limits of the dtype decide
-  about a number beyond them.
+- A comparison of an array with a number is made in the dtype of the array; the limits of the dtype decide about a number
+  beyond them.
 - Arithmetic on arrays of whole numbers is made in as many bits as all results fit into, else with Python's integers; beside
   them floats are ``float64``. :class:`Exact` holds such values until the expression is evaluated.
 
 Arrays of floats alone calculate in their own precision, and round a float beside them to it, as numpy and JAX agree to do;
-their sums are those of ``float64``. Of traced arrays, whose values are unknown, comparisons with a number are exact, and the
+their sums are those of ``float64``.
+
+Arrays of JAX on a CPU are calculated by numpy, which reads them in place; those on other devices stay there, but for sums and
+for arithmetic with whole numbers. Of traced arrays, whose values are unknown, comparisons with a number are exact, and the
 rules of JAX hold for the rest.
 
 Example:
@@ -25,20 +28,27 @@ from __future__ import annotations
 import math
 import operator
 import re
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions.operators import MAX_BITS, MAX_EXPONENT, Operator
 
+#: Kinds of dtypes that numpy calculates with; those of ml_dtypes are V.
+_KINDS = "biufcV"
 _HALF_WORD, _WORD = 2**31, 2**63
 #: Whole numbers below it are floats without rounding.
 _FLOATS = 2**53
 #: The most elements that are Python's integers.
 _MOST_OBJECTS = 10_000_000
 _NUMBERS = frozenset({bool, int, float, complex})
+#: The dtypes whose numbers are Python's floats and complex numbers.
+_PYTHONS = frozenset({"float64", "complex128"})
 _WHOLE = re.compile(r"(u?)int(\d+)")
 
 #: The comparison that holds for exchanged operands.
@@ -57,7 +67,7 @@ class Exact:
     """The values of an array while an expression calculates with them.
 
     Attributes:
-        values: An array of numpy: int32, int64, Python's integers, float64 or complex128.
+        values: An array of numpy; whole numbers may have more bits than the dtype, or be Python's integers or float64.
         dtype: The dtype that the arrays have together from which it was calculated.
         library: The namespace of their library; None for numpy.
     """
@@ -76,17 +86,24 @@ class Exact:
 
     def delivered(self) -> Any:
         """The array of its library; refuses values that the dtype does not hold, instead of changing them."""
-        if self.values.dtype.kind in "fc":
+        if self.values.dtype.kind not in "iuO":
             return self.values if self.library is None else self.library.asarray(self.values)
-        made: Any = self.values.astype(self.dtype)
-        if self.library is not None:
-            made = self.library.asarray(made)
-        if (_values(made) != self.values).any():
+        made: Any = None
+        if self._fits(self.dtype):
+            made = self.values.astype(self.dtype)
+            made = made if self.library is None else self.library.asarray(made)
+        if made is None or not self._fits(made.dtype):  # JAX may have fewer bits
+            dtype = self.dtype if made is None else made.dtype
             found = f"{self.values.min()} to {self.values.max()}"
-            raise SchemaError(
-                f"expected whole numbers that {made.dtype} holds, got {found}", code="NQX115"
-            )
+            message = f"expected whole numbers that {dtype} holds, got {found}"
+            raise SchemaError(message, code="NQX115")
         return made
+
+    def _fits(self, dtype: Any) -> bool:
+        """True if a dtype holds all values."""
+        low, high = limits_of(dtype) or (0, 0)
+        values = self.values
+        return not values.size or bool(low <= values.min() and values.max() <= high)
 
 
 @lru_cache(maxsize=64)
@@ -109,10 +126,42 @@ def limits_of(dtype: Any) -> tuple[int, int] | None:
 
 def settled(value: Any) -> Any:
     """The Python number of a single whole number or truth value, whatever holds it; other values as they are."""
-    if getattr(value, "shape", None) != () or limits_of(value.dtype) is None:
+    try:
+        if getattr(value, "shape", None) != () or limits_of(value.dtype) is None:
+            return value
+    except TypeError:  # an object that is no array, with a dtype that has no hash
         return value
     values = _values(value)
     return value if values is None else values.item()
+
+
+def plain_number(value: Any) -> Any:
+    """The Python number in an array without axes; an array whose numbers are unknown, and other values, as they are."""
+    values = _values(value) if getattr(value, "shape", None) == () else None
+    return value if values is None else values.item()
+
+
+def numbers_in(array: Any) -> list[Any]:
+    """The numbers of an array, each as :func:`number_of` gives it; none where they are unknown, as under tracing."""
+    values = _values(array)
+    if values is None:
+        return []
+    return [number_of(each, array.dtype) for each in values.ravel().tolist()]
+
+
+def number_of(number: Any, dtype: Any) -> Any:
+    """A number that an array of a dtype holds, as comparisons take it.
+
+    It is a number of numpy for floats of few bits, as a float beside it is rounded to them; else Python's number.
+
+    Example:
+        >>> compared(operator.le, number_of(0.10000000149011612, "float32"), 0.1), number_of(5, "int8")
+        (True, 5)
+    """
+    name = str(dtype)
+    if type(number) not in (float, complex) or name in _PYTHONS or name not in DTYPES:
+        return number
+    return dtype_named(name).type(number)
 
 
 def compared(op: Callable[..., Any], left: Any, right: Any) -> Any:
@@ -123,14 +172,40 @@ def compared(op: Callable[..., Any], left: Any, right: Any) -> Any:
         return _beside_number(op, left, right)
     if type(left) in _NUMBERS:
         return _beside_number(_MIRRORED[op], right, left)
-    limits = {limits_of(value.dtype) for value in (left, right)}
-    if len(limits) == 1 and Exact not in (type(left), type(right)):
-        return op(left, right)
+    if left.dtype == right.dtype and not _is_exact(left) and not _is_exact(right):
+        return _of_library(op(_near(left), _near(right)), left, right)
+    if not limits_of(left.dtype) and not limits_of(right.dtype):
+        return op(*map(_delivered, (left, right)))
     values = [_values(value) for value in (left, right)]
     if any(value is None for value in values):  # unknown, as under a transformation of JAX
         return op(left, right)
     longest = _WORD if all(map(_is_whole, values)) else _FLOATS
     return _of_library(op(*(_with_objects(value, longest) for value in values)), left, right)
+
+
+def combined(op: Callable[..., Any], left: Any, right: Any) -> Any:
+    """Truth values that are both true, or one of which is."""
+    return _of_library(op(_near(left), _near(right)), left, right)
+
+
+def finite(array: Any) -> Any:
+    """Which numbers of an array are finite; by its own library if it names one, else by comparisons."""
+    return _of_library(_finite(_near(array)), array)
+
+
+def _finite(array: Any) -> Any:
+    if limits_of(array.dtype) or getattr(array.dtype, "kind", "") == "O":
+        return array == array  # noqa: PLR0124
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__().isfinite(array)
+    if getattr(array.dtype, "kind", "") == "c":
+        return _finite(array.real) & _finite(array.imag)
+    return (array < math.inf) & (array > -math.inf)
+
+
+def _is_exact(value: Any) -> bool:
+    """True for whole numbers that may be beyond the dtype, or are divided."""
+    return type(value) is Exact and limits_of(value.dtype) is not None and value.dtype != "bool"
 
 
 def _with_objects(values: Any, longest: int) -> Any:
@@ -141,19 +216,21 @@ def _with_objects(values: Any, longest: int) -> Any:
 
 def _beside_number(op: Callable[..., Any], array: Any, number: Any) -> Any:
     """Compares an array with a number."""
-    if type(array) is Exact:
-        return _of_library(_beside_number(op, array.values, number), array)
-    limits = limits_of(array.dtype)
+    near = _near(array)
+    limits = limits_of(near.dtype)
     if limits is None or type(number) is complex:
-        values = None if _is_held(array, number) else _values(array)
+        values = None if _is_held(near, number) else _values(near)
         if values is None:
-            return op(array, number)
+            with _without_warnings():
+                return _of_library(op(near, _rounded(number, near.dtype)), array)
+        op, number = _float_limit(op, number)
         return _of_library(op(_in_floats(values), number), array)
     limit = _whole_limit(op, number)
     if limits[0] <= limit <= limits[1]:
-        return op(array, getattr(array.dtype, "type", int)(limit))
+        return _of_library(op(near, getattr(near.dtype, "type", int)(limit)), array)
     # All numbers of the dtype are on the same side of the limit.
-    return array == array if op(limits[0], limit) else array != array  # noqa: PLR0124
+    truths = near == near if op(limits[0], limit) else near != near  # noqa: PLR0124
+    return _of_library(truths, array)
 
 
 def _whole_limit(op: Callable[..., Any], number: Any) -> Any:
@@ -167,6 +244,32 @@ def _whole_limit(op: Callable[..., Any], number: Any) -> Any:
     return math.ceil(number) if op in (operator.lt, operator.ge) else math.floor(number)
 
 
+def _rounded(number: Any, dtype: Any) -> Any:
+    """A number in the dtype of floats beside it; libraries differ in the rules for those of ml_dtypes."""
+    is_real = getattr(dtype, "kind", "") in ("f", "V") and type(number) is not complex
+    return dtype.type(float(number)) if is_real else number
+
+
+def _float_limit(op: Callable[..., Any], number: Any) -> tuple[Callable[..., Any], Any]:
+    """The comparison with a float that floats of 64 bits pass exactly if they pass one with a whole number."""
+    limit = _as_float(number)
+    if type(number) is not int or limit == number:
+        return op, number if type(number) is complex else limit
+    if op in (operator.eq, operator.ne):
+        return op, math.nan
+    if op in (operator.lt, operator.le):
+        return (operator.le if limit < number else operator.lt), limit
+    return (operator.gt if limit < number else operator.ge), limit
+
+
+def _as_float(number: Any) -> Any:
+    """The float next to a number; complex numbers as they are."""
+    try:
+        return number if type(number) is complex else float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
 def _is_held(array: Any, number: Any) -> bool:
     """True unless an array of floats has no number that is equal to a whole one, or near to another one."""
     if type(number) is complex or abs(number) < 2 or getattr(array.dtype, "kind", "c") in "cO":
@@ -174,15 +277,18 @@ def _is_held(array: Any, number: Any) -> bool:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        held = np.asarray(number, np.float64).astype(array.dtype).astype(np.float64).item()
+        held = np.asarray(_as_float(number)).astype(array.dtype).astype(np.float64).item()
     return held == number or (type(number) is float and math.isfinite(held))
 
 
 def calculated(record: Operator, *operands: Any) -> Any:
     """The result of an operator of numbers and arrays."""
     arrays = [each for each in operands if type(each) not in _NUMBERS]
-    if not any(type(each) is Exact or limits_of(each.dtype) for each in arrays):
-        return record.apply(*operands)
+    if not any(limits_of(each.dtype) for each in arrays):
+        alike = all(each.dtype == arrays[0].dtype for each in arrays)  # else the library promotes
+        with _without_warnings():
+            result = record.apply(*map(_near if alike else _delivered, operands))
+        return _of_library(result, *arrays)
     values = [each if type(each) in _NUMBERS else _values(each) for each in operands]
     if any(value is None for value in values):  # unknown, as under a transformation of JAX
         return record.apply(*operands)
@@ -205,7 +311,9 @@ def _with_room(record: Operator, values: list[Any]) -> list[Any]:
         ZeroDivisionError: A divisor is zero.
         SchemaError: NQX507: results may be too long.
     """
-    last, sizes = values[-1], [*map(_size, values)]
+    last = values[-1]
+    sizes = [_size(value) for value in values[:1]]
+    sizes += [sizes[0] if value is values[0] else _size(value) for value in values[1:]]
     if record.divides and not (last if type(last) in _NUMBERS else last.all()):
         raise ZeroDivisionError
     if record.powers and sizes[1] > MAX_EXPONENT:
@@ -228,10 +336,16 @@ def total_of(array: Any) -> Any:
     if values is None:
         return None
     if not _is_whole(values):
-        return values.sum(dtype="complex128" if values.dtype.kind == "c" else "float64").item()
+        with _without_warnings():
+            if values.dtype.kind != "f" or values.dtype.itemsize == 8:
+                return values.sum(dtype="complex128" if values.dtype.kind == "c" else None).item()
+            import numpy as np
+
+            # Converts in the registers, where sum() converts in a buffer.
+            return np.einsum("i->", values.ravel(), dtype="float64").item()
     if values.dtype.kind == "O":
         return sum(values.ravel().tolist())
-    if _size(values) * values.size < _WORD:
+    if 2 ** (8 * values.dtype.itemsize) * values.size < _WORD or _size(values) * values.size < _WORD:
         return int(values.sum())
     # The sums of 32 bits each are exact for up to 2**31 elements.
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
@@ -241,15 +355,21 @@ def reduced(array: Any, method: str) -> Any:
     """The result of a method of an array, such as ``min``."""
     if method == "sum" and (total := total_of(array)) is not None:
         return total
-    if type(array) is not Exact:
-        reduce = getattr(array, method, None)
+    if not _is_exact(array):
+        reduce = getattr(_near(array), method, None)
         if reduce is None:  # a random key
             raise TypeError(f"it has no {method}")
-        return settled(reduce())
+        return _of_library(settled(reduce()), array)
     values = array.values != 0 if method in ("all", "any") else array.values
     return (
         getattr(values, method)() if values.dtype.kind == "O" else getattr(values, method)().item()
     )
+
+
+def _without_warnings() -> AbstractContextManager[Any]:
+    """Numpy's floats overflow to infinity without a warning, as those of JAX."""
+    numpy: Any = sys.modules.get("numpy")
+    return nullcontext() if numpy is None else numpy.errstate(all="ignore")  # type: ignore[no-any-return]
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -270,6 +390,26 @@ def _values(array: Any) -> Any:
     if values.dtype.kind != "V":
         return values
     return values.astype("float64" if limits_of(values.dtype) is None else "int8")  # of ml_dtypes
+
+
+def _near(value: Any) -> Any:
+    """The numbers of an array of JAX on a CPU as an array of numpy in place; other values as they are."""
+    if type(value) is Exact:
+        return value.values
+    device = getattr(value, "device", None)
+    if getattr(device, "platform", "") != "cpu" or getattr(value.dtype, "kind", "O") not in _KINDS:
+        return value
+    import numpy as np
+
+    try:
+        return np.asarray(value)
+    except (TypeError, RuntimeError):  # a tracer
+        return value
+
+
+def _delivered(value: Any) -> Any:
+    """The array of its library."""
+    return value.delivered() if type(value) is Exact else value
 
 
 def _in_floats(value: Any) -> Any:
@@ -330,7 +470,9 @@ def _library_of(*operands: Any) -> Any:
     return None
 
 
-def _of_library(truths: Any, *operands: Any) -> Any:
-    """Truth values as an array of the library of the operands."""
+def _of_library(result: Any, *operands: Any) -> Any:
+    """A result of numpy that becomes an array of the library of the operands when it is delivered."""
     library = _library_of(*operands)
-    return truths if library is None else library.asarray(truths)
+    if library is None or not type(result).__module__.startswith(("numpy", "ml_dtypes")):
+        return result
+    return Exact(sys.modules["numpy"].asarray(result), result.dtype, library)

@@ -16,13 +16,12 @@ from __future__ import annotations
 import ast
 import math
 import operator
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from neuralqx_struct.expressions.exact import Exact
+from neuralqx_struct.expressions.exact import combined, finite
 from neuralqx_struct.expressions.operators import MAX_DEPTH, OPERATORS, format_tree
 from neuralqx_struct.fieldspec import FieldKind, is_struct
 
@@ -103,15 +102,6 @@ def items_of(value: Any) -> list[Any] | None:
         if issubclass(kind, sequence):
             return [*sequence.__iter__(value)]
     return None
-
-
-def number_of_scalar(value: Any) -> Any:
-    """The number of a scalar of numpy as Python has it; other values as they are."""
-    numpy = sys.modules.get("numpy")  # a scalar of it exists only where it was imported
-    if numpy is None or not issubclass(type(value), numpy.generic) or value.dtype.kind in "mMO":
-        return value
-    number = value.item()
-    return number if type(number) in (bool, int, float, complex) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +202,7 @@ def _joined(
     result: Any = not stops
     for item in items:
         if run.is_array(item):  # a result for one item, perhaps traced
-            result = run.elementwise(node, join, result, item)
+            result = run.elementwise(node, partial(combined, join), result, item)
         elif run.truth(node, item) is stops:
             return stops
     return result
@@ -225,18 +215,7 @@ def _finite(run: Any, node: ast.AST, value: Any) -> Any:
         return math.isfinite(value.real) and math.isfinite(value.imag)
     if not run.is_array(value):
         run.fail(node, f"expected a number or an array, got {run.describe(value)}")
-    if type(value) is Exact:
-        value = value.values.astype(complex)
-    return run.apply(node, _isfinite, run.array(node, value))
-
-
-def _isfinite(array: Any) -> Any:
-    """The result of the array's own library if it names one, else that of comparisons."""
-    if hasattr(array, "__array_namespace__"):
-        return array.__array_namespace__().isfinite(array)
-    if getattr(array.dtype, "kind", "") == "c":
-        return _isfinite(array.real) & _isfinite(array.imag)
-    return (array < math.inf) & (array > -math.inf)
+    return run.apply(node, finite, run.array(node, value))
 
 
 #: The absolute value has the range of a sign.

@@ -59,6 +59,10 @@ class UnequalItemsError(SchemaError):
     """Operands have different numbers of items."""
 
 
+class StepsError(SchemaError):
+    """An expression takes more steps than it may."""
+
+
 class ItemEvaluation:
     """The part of an evaluation that knows structs and collections.
 
@@ -92,7 +96,7 @@ class ItemEvaluation:
         self.shared.steps -= steps
         if self.steps < 0:
             message = "expected an expression within its budget, got more steps"
-            self.fail(node, message, code="NQX507", hint=SHORTEN)
+            raise StepsError(f"{message}\nin `{shown(node)}`", code="NQX507", hint=SHORTEN)
 
     def step(self, node: ast.AST, value: Any, step: str | int, path: str, depth: int = 0) -> Any:
         """The field or the item of a value; of a collection the field of each item, and of null null."""

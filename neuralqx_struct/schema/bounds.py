@@ -9,17 +9,22 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
+from neuralqx_struct.expressions.exact import compared
+from neuralqx_struct.expressions.functions import is_array
 from neuralqx_struct.expressions.grammar import head_of, steps_of
 from neuralqx_struct.printing import brief_scalar
-from neuralqx_struct.schema.model import FieldDeclaration, StructDeclaration
-from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches, objection_to
+from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types.scalars import Scalar
 from neuralqx_struct.types.text import Builder, plain_value
 
@@ -31,6 +36,7 @@ __all__ = [
     "live_value",
     "plain_misses",
     "scalar_misses",
+    "unchecked_patterns",
 ]
 
 #: The members of a field that limit its values.
@@ -51,15 +57,30 @@ def is_limited(declaration: FieldDeclaration) -> bool:
     return any(limit is not None and limit is not False for limit in given)
 
 
-def _is_multiple(value: float, bound: float) -> bool:
+#: The limits that compare a number, with their words in messages.
+_ORDERS: tuple[tuple[str, str, Callable[[Any, Any], Any]], ...] = (
+    ("ge", ">=", operator.ge),
+    ("gt", ">", operator.gt),
+    ("le", "<=", operator.le),
+    ("lt", "<", operator.lt),
+)
+
+
+def _is_multiple(value: Any, bound: float) -> bool:
     """Whether the quotient is whole: exactly for integers, up to the rounding of both for other numbers."""
+    bits = 53
+    if is_array(value):
+        bits = DTYPES[value.dtype.name].significand
+        if not float(bound).is_integer():
+            bound = type(value)(bound).item() or bound
+        value = value.item()
     if not math.isfinite(bound) or (isinstance(value, float) and not math.isfinite(value)):
         return False
     step = abs(Fraction(bound))
     rest = Fraction(value) % step
     if rest == 0 or (isinstance(value, int) and step.denominator == 1):
         return rest == 0
-    return min(rest, step - rest) <= abs(Fraction(value)) / 2**51
+    return min(rest, step - rest) <= abs(Fraction(value)) / 2 ** (bits - 2)
 
 
 def length_misses(declaration: FieldDeclaration, length: int, what: str) -> list[str]:
@@ -73,43 +94,58 @@ def length_misses(declaration: FieldDeclaration, length: int, what: str) -> list
 
 
 def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
-    """The constraints of a field that a scalar violates."""
-    tests: list[tuple[Any, str, Callable[[Any], bool]]] = [
-        (declaration.ge, ">=", lambda bound: value >= bound),
-        (declaration.gt, ">", lambda bound: value > bound),
-        (declaration.le, "<=", lambda bound: value <= bound),
-        (declaration.lt, "<", lambda bound: value < bound),
-        (declaration.multiple_of, "a multiple of", lambda bound: _is_multiple(value, bound)),
-    ]
+    """The constraints of a field that a scalar violates, by the comparisons of expressions.
+
+    Args:
+        declaration: The field.
+        value: A Python value, or a number as :func:`~neuralqx_struct.expressions.exact.number_of` gives it.
+    """
+    given, value = value, value.item() if is_array(value) else value
     found: list[str] = []
-    if isinstance(value, (int, float)):
+    if type(value) in (bool, int, float):
+        bounds = ((getattr(declaration, name), words, order) for name, words, order in _ORDERS)
         found += [
             f"expected {words} {bound}, got {brief_scalar(value)}"
-            for bound, words, ok in tests
-            if bound is not None and not ok(bound)
+            for bound, words, order in bounds
+            if bound is not None and not compared(order, given, bound)
         ]
-        if declaration.finite and isinstance(value, float) and not math.isfinite(value):
+        step = declaration.multiple_of
+        if step is not None and not _is_multiple(given, step):
+            found.append(f"expected a multiple of {step}, got {brief_scalar(value)}")
+        if declaration.finite and type(value) is float and not math.isfinite(value):
             found.append(f"expected a finite number, got {value!r}")
     if isinstance(value, str):
-        if declaration.pattern is not None and len(value) > LONGEST_TEXT:
+        if declaration.pattern is None or objection_to(declaration.pattern):
+            pass  # an old document in a bundle may have a pattern that the engine refuses
+        elif len(value) > LONGEST_TEXT:
             found.append(
                 f"expected at most {LONGEST_TEXT} characters of text like {declaration.pattern!r}, got {len(value)}"
             )
-        elif declaration.pattern is not None and not matches(declaration.pattern, value):
+        elif not matches(declaration.pattern, value):
             found.append(f"expected text like {declaration.pattern!r}, got {brief_scalar(value)}")
     if isinstance(value, (str, bytes)):
         found += length_misses(
             declaration, len(value), "characters" if isinstance(value, str) else "bytes"
         )
     choices = declaration.choices
-    if choices is not None and value not in choices and not _is_among(value, declaration):
+    if choices is not None and value not in choices and not _is_among(given, value, declaration):
         found.append(f"expected one of {', '.join(map(repr, choices))}, got {brief_scalar(value)}")
     return found
 
 
-def _is_among(value: Any, declaration: FieldDeclaration) -> bool:
-    """True if a choice writes the value: NaN is equal to no other, and a path to no text."""
+def _is_among(given: Any, value: Any, declaration: FieldDeclaration) -> bool:
+    """True if a choice writes the value: NaN is equal to no other, and a path to no text.
+
+    Args:
+        given: The value as comparisons take it.
+        value: The same as Python has it.
+        declaration: The field.
+    """
     choices = [live_value(declaration, choice) for choice in declaration.choices or ()]
+    if is_array(given):
+        numbers = (each for each in choices if type(each) in (int, float, complex))
+        if any(compared(operator.eq, given, each) for each in numbers):
+            return True
     return plain_value(value) in map(plain_value, choices)
 
 
@@ -131,6 +167,23 @@ def plain_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
         unit = "items" if isinstance(live, list) else "entries"
         found += length_misses(declaration, len(live), unit)
     return found
+
+
+def unchecked_patterns(document: Document) -> Iterator[Diagnostic]:
+    """Yields a warning for each pattern that the engine refuses: no text is compared with it.
+
+    Lint refuses it in files; a document in a bundle may be older than the engine.
+    """
+    for struct_name, struct in document.structs.items():
+        for name, declaration in struct.fields.items():
+            objection = None if declaration.pattern is None else objection_to(declaration.pattern)
+            if objection is not None:
+                code, message = objection
+                where = ("structs", struct_name, "fields", name, "pattern")
+                hint = (
+                    "a new version can have a pattern that means the same; this one is not checked"
+                )
+                yield Diagnostic(code, "warning", message, path_text(where), hint=hint)
 
 
 def check_limits(declaration: FieldDeclaration, value: Any, member: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from neuralqx_struct.errors import Diagnostic, SchemaError, printable
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.exact import number_of
 from neuralqx_struct.expressions.functions import FUNCTIONS, Items, StructValue
 from neuralqx_struct.expressions.grammar import head_of, names_in
 from neuralqx_struct.expressions.items import Budget
@@ -196,7 +197,7 @@ class Values:
         if depth > _DEEPEST:
             return None
         if seen.sort in ("scalar", "array"):
-            return seen.value if seen.single is None else seen.single
+            return seen.value if seen.single is None else number_of(seen.single, seen.dtype)
         if seen.sort == "struct":
             declaration = self._structs.get(seen.refs[0]) if seen.refs else None
             if declaration is None:  # of a plain class

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES
@@ -27,12 +27,13 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate
+from neuralqx_struct.expressions.exact import number_of, numbers_in
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.manifest.kinds import KINDS, STRUCT, Node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.references import SchemaRef
-from neuralqx_struct.schema.bounds import length_misses, scalar_misses
+from neuralqx_struct.schema.bounds import is_limited, length_misses, scalar_misses
 from neuralqx_struct.schema.conditions import (
     ENTRIES,
     Instance,
@@ -144,6 +145,23 @@ def _see_key(node: Node) -> Seen:
     if words["dtype"] != "uint32":
         return Seen("other", f"{text} of {words['dtype']} numbers")
     return Seen("key", text, node["impl"], tuple(words["shape"][:-1]))
+
+
+def _limited(declaration: FieldDeclaration, seen: Seen, axes: Axes) -> Sequence[Any]:
+    """The values that the limits of a field compare: a scalar, or the numbers of an array without axes of its own.
+
+    They may be unknown, as those of arrays in manifests; then there are none.
+    """
+    if seen.sort == "scalar":
+        return (seen.value,)
+    if seen.sort != "array" or len(seen.shape) not in (0, len(axes)) or not is_limited(declaration):
+        return ()
+    if seen.single is not None:
+        return (number_of(seen.single, seen.dtype),)
+    if isinstance(seen.value, Shaped):
+        seen.value.asked = True
+        return ()
+    return numbers_in(seen.value)
 
 
 Path = tuple[Hashable, ...]
@@ -332,11 +350,11 @@ class _Walk:
         self.value(declared, seen, path, dims)
         if len(self.found) > before:
             return
-        misses: list[str] = []
-        if seen.held is not None:
-            misses = scalar_misses(declaration, seen.held)
-        elif seen.sort in ENTRIES:
+        if seen.sort in ENTRIES:
             misses = length_misses(declaration, len(seen.items), ENTRIES[seen.sort])
+        else:
+            each = (scalar_misses(declaration, one) for one in _limited(declaration, seen, axes))
+            misses = next(filter(None, each), [])
         for message in misses:
             self.report("NQX416", path, message)
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES, dtype_named
-from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError
+from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, has_errors
 from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, collector_paused
 from neuralqx_struct.manifest.kinds import STRUCT, iter_nodes
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
@@ -163,12 +163,19 @@ def _schema_findings(document: dict[str, Any], wanted: Series | None) -> Finding
 
 
 def _lint_errors(series: Series, version: int) -> Findings:
-    """The errors of a document, which comparisons with it rely on; bundles carry documents without lint."""
+    """The errors of a document, which comparisons with it rely on; bundles carry documents without lint.
+
+    Patterns that the engine refuses are warnings in those of bundles, which nobody can edit.
+    """
+    from neuralqx_struct.schema.bounds import unchecked_patterns
     from neuralqx_struct.tools.linting import lint_document
 
-    source = series.sources.get(version)
-    errors = [d for d in lint_document(series.at(version), source) if d.severity == "error"]
-    return errors if source is not None else [_inside(d, "$.schemas") for d in errors]
+    document, source = series.at(version), series.sources.get(version)
+    errors = [d for d in lint_document(document, source) if d.severity == "error"]
+    if source is not None:
+        return errors
+    unchecked = {d.path: d for d in unchecked_patterns(document)}
+    return [_inside(unchecked.get(d.path, d), "$.schemas") for d in errors]
 
 
 def _identity_findings(
@@ -199,8 +206,8 @@ def _identity_findings(
             hint = "name the folder with all versions, or a file of this one"
         return error("NQX404", message, ".version", hint)
     wrong = _lint_errors(series, version)
-    if wrong or series.wrote(version, written["fingerprint"]):
-        return wrong
+    if has_errors(wrong) or series.wrote(version, written["fingerprint"]):
+        return wrong if has_errors(wrong) else []  # a comparison of the tree repeats warnings
     from neuralqx_struct.evolution.diff import edited_version
 
     return [edited_version(written, series, own.get(identity))]
@@ -243,7 +250,7 @@ def _tree_findings(
             wrong[key] = _lint_errors(series, ref.version)
             found += wrong[key]
         document = series.at(ref.version)
-        if wrong[key]:
+        if has_errors(wrong[key]):
             continue
         found += (_inside(d, format_path(path)) for d in conform_node(document, node))
     return found

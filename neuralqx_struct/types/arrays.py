@@ -157,6 +157,11 @@ class Array(Type):
         return None if ... in self.shape else len(self.shape)
 
     @property
+    def bounds(self) -> tuple[str, ...]:  # type: ignore[override]
+        is_number = not self.shape and {"integer", "unsigned", "floating"}.issuperset(self.families)
+        return ("number",) if is_number else ()
+
+    @property
     def dtypes(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.choice or dtypes_of(self.dtype)
 

@@ -238,8 +238,8 @@ def test_other_constraints_are_changes(name):
 
 STALE = {
     "moved": (NEST, ["h <= k"], None, ["did you mean 'c.h'?", "did you mean 'c.k'?"]),
-    "inlined": (FLAT, ["c.h <= c.k"], None, ["write `h <= k`"]),
-    "renamed": ({"A": {"cfg": "C", **W}, "C": PAIR}, ["c.h <= c.k"], None, ["write `cfg.h <= cfg.k`"]),
+    "inlined": (FLAT, ["c.h <= c.k"], None, ["did you mean 'h', 'k'?"]),
+    "renamed": ({"A": {"cfg": "C", **W}, "C": PAIR}, ["c.h <= c.k"], None, ["did you mean 'cfg.h', 'cfg.k'?"]),
     "equation of a moved field": (NEST, [], "h", ["did you mean 'c.h'?"]),
     "equation of an inlined field": (FLAT, [], "c.h", ["did you mean 'h'?"]),
 }  # fmt: skip

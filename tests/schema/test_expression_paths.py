@@ -380,7 +380,7 @@ WRONG = [
         "self.step > 0",
         "NQX116",
         "expected a field or dim of Root, got 'self'",
-        "fields: adam, anything, extent, five,",
+        "did you mean 'step'?",
     ),
     (
         "adam.kind == Mode.fast",

@@ -88,3 +88,34 @@ def test_named_sizes_may_be_one():
     assert [severity for severity, _ in problems("c and x > 0")] == ["warning"]
     assert [severity for severity, _ in problems("max(x, 1) > 0")] == ["warning"]
     assert problems("x > 0", single=False) == []
+
+
+WIDE = parse_document(
+    read_text(
+        "language: '1'\nschema: test.wide\nversion: 1\nroot: R\nstructs:\n  R:\n    fields:\n"
+        + "".join(f"      {name}: str | bytes\n" for name in "pqrstuv")
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "text", "reason"),
+    [
+        (DOCUMENT, "list[64] > 0", "item 64"),
+        (DOCUMENT, "n > 0 and pair[0] + list[-70] > 0", "item 70"),
+        (WIDE, " + ".join(f"len({each})" for each in "pqrstuv") + " > 'x'", "64 combinations"),
+        (DOCUMENT, "sum(nodes.inner.inner.inner.width) + list[63] > 0", "more steps"),
+    ],
+)
+def test_limits_of_samples_are_told(document, text, reason):
+    (found,) = Trial(document, "R", []).problems(parse(text), single=True)
+    assert (found.code, found.severity) == ("NQX139", "info")
+    assert reason in found.message
+
+
+def test_steps_of_a_struct_are_shared():
+    trial = Trial(DOCUMENT, "R", [])
+    trial.budget.steps = 20
+    texts = ["n + n > 'x'", "n + n + n + n + n + n > 0", "n > 0"]
+    codes = [[found.code for found in trial.problems(parse(text), single=True)] for text in texts]
+    assert codes[0] == ["NQX115"] and codes[2] == ["NQX139"]

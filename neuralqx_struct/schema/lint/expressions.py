@@ -226,7 +226,7 @@ def _check_dims(document: Document) -> Findings:
             yield finding(code, at, message, hint, severity)
         plain = [inner for inner in equation.names if not values.knows(inner)]
         for inner in unknown(plain, document.dims, ints):
-            hint = speller.hint(inner, document.dims, ints)
+            hint = speller.hint(inner, document.dims, ints) or values.elsewhere(inner)
             hint = hint or f"declare it under `dims:`; {values.known()}"
             message = f"expected a dim or a static int of the root, got {inner!r}"
             yield finding("NQX103", at, message, hint)

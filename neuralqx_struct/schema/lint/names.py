@@ -81,7 +81,8 @@ class Names:
         fields = self.document.structs[self.struct].fields
         for head in unknown(expression.heads, fields, self.sizes):
             message = f"expected {self.label} of {self.struct}, got {head!r}"
-            yield Problem("NQX116", message, self._near(head))
+            paths = [path for path in sorted(expression.names) if head_of(path) == head]
+            yield Problem("NQX116", message, self._near(head, paths))
         for path in sorted(expression.names):
             size = head_of(path)
             try:
@@ -99,16 +100,17 @@ class Names:
 
     # --- hints -----------------------------------------------------------------------------------------------------
 
-    def _near(self, head: str) -> str | None:
-        """The hint about an unknown name."""
+    def _near(self, head: str, paths: list[str]) -> str | None:
+        """The hint about an unknown name, with which some paths of an expression start."""
         if head in ADVICE:
             return ADVICE[head]
         members = {name for enum in self.document.enums.values() for name in enum.members}
         if head in members:
             return f"write {head!r} in quotes"
         hint = self.speller.hint(head, *self.listed)
-        inside = next(self._ending(head), None)
-        return hint or (f"did you mean {inside!r}?" if inside else self.known_names())
+        meant = [self.elsewhere(path) for path in paths]
+        inside = f"did you mean {', '.join(map(repr, meant))}?" if all(meant) else None
+        return hint or inside or self.known_names()
 
     def known_names(self) -> str:
         """The names that are possible."""
@@ -147,9 +149,11 @@ class Names:
             return "write the item before its fields, as in layers[0].width"
         return f"the last item is {prefix}[{max(counts) - 1}]" if any(counts) else None
 
-    def _ending(self, name: str) -> Iterator[str]:
-        """Yields the paths to fields of a name."""
-        return (path for path in self.paths if path.endswith(f".{name}"))
+    def elsewhere(self, path: str) -> str | None:
+        """A path to a field of the same name in another place, such as where steps moved it."""
+        names = [step for step in (head_of(path), *steps_of(path)) if isinstance(step, str)]
+        same = (each for each in self.paths if each.rpartition(".")[2] == names[-1])
+        return next(same, None)
 
     # --- texts -----------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,15 @@ _NUMBER = 7  # small, and neither 0 nor 1, which are special
 
 
 class UndecidedError(Exception):
-    """A value depends on what the document does not declare."""
+    """It is not known whether an expression has a value.
+
+    Attributes:
+        limit: The limit of lint that is the reason; empty if the value depends on what the document does not declare.
+    """
+
+    def __init__(self, limit: str = "") -> None:
+        super().__init__(limit)
+        self.limit = limit
 
 
 class _Size(int):

@@ -2,7 +2,7 @@
 
 An operation is a finding if it has a value for none of the samples. A name of which nothing is known, such as one of a `pytree`,
 leaves the operations on it undecided, and so does a failure that other numbers would not have: a division by zero, or unequal
-numbers of items.
+numbers of items. What is undecided because samples are limited is noted (NQX139).
 
 Example:
     >>> from neuralqx_struct.expressions import parse
@@ -24,7 +24,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.expressions.grammar import has_names, inside, names_in, steps_of
-from neuralqx_struct.expressions.items import Budget, UnequalItemsError
+from neuralqx_struct.expressions.items import Budget, StepsError, UnequalItemsError
 from neuralqx_struct.expressions.operators import shown, spine
 from neuralqx_struct.schema.lint import Problem
 from neuralqx_struct.schema.lint.sample_values import Choices, Sample, SampleArray, UndecidedError
@@ -44,12 +44,14 @@ class Trial:
         struct: The struct.
         sizes: Names of sizes.
         budget: The steps that all evaluations share; what is left then is undecided.
+        limits: The limits of samples that leave operations of an expression undecided.
     """
 
     document: Document
     struct: str
     sizes: Container[str]
     budget: Budget = field(default_factory=lambda: Budget(_MOST_STEPS))
+    limits: dict[str, None] = field(default_factory=dict)
 
     def value(self, tree: ast.expr, choices: Choices | None = None, axis: int = 1) -> Any:
         """The value of an expression for one sample.
@@ -67,12 +69,14 @@ class Trial:
         indices = [abs(step) for path in steps for step in path if isinstance(step, int)]
         length = 1 + max(indices, default=0)
         if length > _MOST_ITEMS:
-            raise UndecidedError
+            raise UndecidedError(f"it reads item {length - 1}, and samples have {_MOST_ITEMS} items")
         levels = 2 + max(map(len, steps), default=0)
         chosen = choices or Choices()
         sample = Sample(self.document, self.struct, chosen, self.sizes, axis, length, levels)
         try:
             return evaluate_tree(tree, sample, budget=self.budget)
+        except StepsError as error:
+            raise UndecidedError(f"samples of {self.struct} take more steps than lint has") from error
         except SchemaError as error:
             arithmetic = isinstance(error.__context__, ArithmeticError)
             if arithmetic or isinstance(error, UnequalItemsError) or error.code == "NQX507":
@@ -86,7 +90,12 @@ class Trial:
             expression: The expression.
             single: Whether its value has to be one truth value.
         """
+        self.limits.clear()
         yield from self._problems_of(expression.tree, single=single)
+        for limit in self.limits:
+            message = f"expected an expression that lint can try on samples, got one that is not judged as a whole\n{limit}"
+            hint = "split it into derived fields or several constraints; loads evaluate it"
+            yield Problem("NQX139", message, hint, "info")
 
     def _problems_of(self, node: ast.expr, *, single: bool = False) -> Iterator[Problem]:
         """Yields the problems of a part: those of the parts inside, else its own."""
@@ -130,7 +139,9 @@ class Trial:
         for _ in range(_MOST_SAMPLES):
             try:
                 self.value(tree, choices)
-            except UndecidedError:
+            except UndecidedError as error:
+                if error.limit:
+                    self.limits[error.limit] = None
                 return None, False
             except SchemaError as error:
                 wrong = wrong or error.diagnostics[0]
@@ -138,6 +149,8 @@ class Trial:
                 return None, True
             if not choices.advance():
                 return wrong, True
+        limit = f"the unions in it have more than {_MOST_SAMPLES} combinations of options"
+        self.limits[limit] = None
         return None, False
 
     def _has_elements(self, node: ast.expr) -> bool:

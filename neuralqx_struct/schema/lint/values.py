@@ -102,6 +102,11 @@ class EquationNames:
         shown = [f"{label}: {listed(names)}" for label, names in groups.items()]
         return "; ".join(text for text in shown if not text.endswith(": "))
 
+    def elsewhere(self, name: str) -> str | None:
+        """The hint with a static int of the same name in another place."""
+        path = self.names.elsewhere(name)
+        return f"did you mean {path!r}?" if path is not None and self.is_int(path) else None
+
     def is_int(self, path: str) -> bool:
         """True if a path reaches one static int."""
         try:
@@ -321,6 +326,19 @@ _CONDITIONS: Mapping[str, str] = {
 }
 
 
+#: The kinds of operands that hold several values.
+_SEVERAL = frozenset({"array", "key", "list", "tuple", "dict", "struct"})
+
+
+def _holds_single(document: Document, declaration: FieldDeclaration) -> bool:
+    """True if a value of a field may be a single one, of which choices are checked."""
+    if declaration.type is None:
+        return True
+    options = declaration.declared.solid
+    kinds = (option.operands(document) for option in options if "number" not in option.bounds)
+    return len(options) > len([kind for kind in kinds if kind and kind <= _SEVERAL])
+
+
 def _check_bounds(document: Document) -> Findings:
     for path, _, _, declaration in fields_of(document):
         branches = declaration.declared.branches
@@ -337,6 +355,11 @@ def _check_bounds(document: Document) -> Findings:
                 yield finding("NQX131", (*path, member), message + why, hint, "warning")
             else:
                 yield finding("NQX115", (*path, member), message, "remove it")
+        if declaration.choices is not None and not _holds_single(document, declaration):
+            message = f"expected choices on a single value, got them on {declaration.text}"
+            why = "\nchoices check no items and no numbers of an array"
+            hint = "put a condition under `constraints:` of the struct"
+            yield finding("NQX131", (*path, "choices"), message + why, hint, "warning")
         if declaration.multiple_of is not None and declaration.multiple_of <= 0:
             message = f"expected a positive number, got {declaration.multiple_of}"
             yield finding("NQX115", (*path, "multiple_of"), message)
