@@ -84,11 +84,13 @@ class Sample(NamedTuple):
         payload: A valid payload; None if the sizes and values that were drawn make none.
         places: The places of the sizes that it shows.
         size: The number of structs and arrays.
+        reason: The reason why there is no payload.
     """
 
     payload: Payload | None
     places: set[Place]
     size: int
+    reason: str | None = None
 
 
 class Samples:

@@ -2,10 +2,11 @@
 
 import pytest
 
-from neuralqx_struct.errors import has_errors
+from neuralqx_struct.errors import MigrationError, has_errors
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.compatibility import verdict
-from neuralqx_struct.evolution.trial import IN_DOUBT, try_payloads
+from neuralqx_struct.evolution.plans import plan
+from neuralqx_struct.evolution.trial import IN_VERDICTS, try_payloads
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
 from tests.builders import bounded, doc
@@ -19,7 +20,12 @@ SIZES = {"a": "int8[k]", "b": "int8[n]"}
 
 def tried(old, new):
     """The codes of a payload of the first version that the second one refuses; None if nothing is decided."""
-    trial = try_payloads(series_of([old, new]), old, new, "error", IN_DOUBT)
+    series = series_of([old, new])
+    try:
+        way = plan(series, 1, 2)
+    except MigrationError as error:
+        return {error.code}
+    trial = try_payloads(series, way, "error", IN_VERDICTS.in_doubt)
     if trial.refused is not None:
         return {trial.refused.code}
     return set() if trial.decides else None
