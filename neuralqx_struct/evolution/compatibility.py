@@ -24,7 +24,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
+from neuralqx_struct.errors import (
+    Diagnostic,
+    MigrationError,
+    SchemaError,
+    StructError,
+    has_errors,
+)
 from neuralqx_struct.evolution.against import (
     Accepted,
     Baseline,
@@ -173,7 +179,7 @@ def verdict(
                 )
                 found.append(replace(each, message=text))
     if not found.comparisons:
-        was = "was edited" if edited else "is the only one, as it was"
+        was = "was edited" if edited else "is the only version, and unchanged"
         comparison = Comparison(head.id, None, head.version, reason=f"it {was}")
         found.comparisons.append(comparison)
     found[:] = dict.fromkeys(found)
@@ -218,7 +224,7 @@ def _edited(
 def breaking(
     path: str | Path = "schemas",
     *,
-    against: str | Path,
+    against: str | Path | Baseline,
     mode: str | None = None,
     unknown: Unknown = "error",
     category: Literal["payload", "manifest"] = "payload",
@@ -257,8 +263,11 @@ def breaking(
     if unknown not in ("error", "warn", "drop") or category not in ("payload", "manifest"):
         got = f"{unknown!r} and {category!r}"
         raise ValueError(f"breaking(): expected a known policy and category, got {got}")
-    before = baseline(str(against), path, limits=limits, storage_options=storage_options)
     now = schemas_below(path)
+    before = against
+    if not isinstance(before, Baseline):
+        options: Any = {"limits": limits, "storage_options": storage_options}
+        before = baseline(str(against), path, wanted=now, **options)
     accepted = Accepted.read(path, waivers)
     found = Compared()
     for identity, series in now.items():
@@ -276,7 +285,8 @@ def breaking(
             gone = Diagnostic("NQX404", "error", message, file=str(path), hint=hint)
             found.append(accepted.waived(gone, identity))
     found += accepted.unused(now)
-    if not (before.locked or before.series.keys() & now.keys()):
+    is_known = before.locked or before.series.keys() & now.keys()
+    if not is_known and not has_errors(found):
         message = f"expected an earlier version of {listed(now)}, got none at {before.name}"
         hint = "fine for new schemas; else compare with a revision, folder or bundle that has them"
         found.append(Diagnostic("NQX296", "warning", message, file=str(path), hint=hint))

@@ -93,7 +93,7 @@ def stops(
     for each in there.tried(effort) if there.needs_trial() else ():
         stop = each.code == "NQX320"
         stopping.append(replace(each, severity="warning") if stop else replace(each, code=code))
-    back.compare()
+    back.compare(limits=False)
     if not back.doubts:
         return stopping, [there.comparison]
     why = f"a downgrade to version {older.version} is refused where a payload makes use of the difference"
@@ -170,22 +170,25 @@ class Reading:
         """The code of sizes and bounds that the reader refuses."""
         return "NQX270" if self.reader.version > self.writer.version else "NQX271"
 
-    def compare(self) -> None:
-        """Compares structure and limits, also of used schemas."""
+    def compare(self, *, limits: bool = True) -> None:
+        """Compares structure, and limits if they are asked for, also of used schemas."""
         try:
             versions = self.writer.version, self.reader.version
             self.way = plan(self.known, *versions, unknown=self.unknown)
             self.compare_structure(self.way.hops)
         except (MigrationError, SchemaError) as error:
             self.found += error.diagnostics
-        self.limits += broken_limits(self.writer, self.reader, self.stages, self.roots)
+        if limits:
+            self.limits += broken_limits(self.writer, self.reader, self.stages, self.roots)
         for identity, used in self.reader.used.items():
             start = self.writer.used.get(identity)
             known = self.known.others.get(identity)
-            if start is not None and start.version != used.version and known is not None:
-                held = held_structs(self.reader, used, self.roots)
+            held = held_structs(self.reader, used, self.roots)
+            if start is None or start.version == used.version:
+                self.found += _of_used(identity, fields_without_value(used, held, "error"))
+            elif known is not None:
                 inner = Reading(known, start, used, self.unknown, held)
-                inner.compare()
+                inner.compare(limits=limits)
                 self.found += _of_used(identity, inner.found)
                 self.limits += _of_used(identity, inner.limits)
                 self.doubts += _of_used(identity, inner.doubts)
@@ -205,7 +208,7 @@ class Reading:
                 have = settled(have, hop.new)
         self.add_differences(have, self.reader)
         self.found += unread_structs(have, self.reader, self.unknown, self.roots or ())
-        self.found += map(self.in_file, fields_without_value(self.reader, "error"))
+        self.found += map(self.in_file, fields_without_value(self.reader, self.roots, "error"))
 
     def after(self, hop: Hop, have: Document) -> Document:
         """The declaration of payloads after a hop."""

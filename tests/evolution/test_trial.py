@@ -2,7 +2,7 @@
 
 import pytest
 
-from neuralqx_struct.errors import MigrationError, has_errors
+from neuralqx_struct.errors import MigrationError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.plans import plan
@@ -58,7 +58,7 @@ CASES = {
     "no polynomials": ({"a": "int8[n // 2]"}, {}, {"a": "int8[n]"}, {}, {"NQX301"}),
     "a pytree": ({"a": "pytree", "b": "int8[n]"}, {}, {"a": "pytree", "b": "int8[m]"}, {}, None),
     "a struct that is not there": ({"a": "No", "b": "int8[n]"}, {}, {"a": "No", "b": "int8[m]"}, {}, None),
-    "an argument that nothing shows": ({"a": "C[2 * n]"}, {}, {"a": "C[n + 3]"}, {}, set()),
+    "an argument that nothing shows": ({"a": "C[2 * n]"}, {}, {"a": "C[n + 3]"}, {}, {"NQX301"}),
     "text for a pattern": (
         {"a": "int8[n]", "b": {"type": "str", "pattern": "x+"}}, {},
         {"a": "int8[m]", "b": {"type": "str", "pattern": "x+"}}, {}, None,
@@ -143,9 +143,12 @@ EMPTY = {
 def test_steps_over_nothing(name):
     before, after, step = EMPTY[name]
     old, new = doc(before, raw=HELD), doc(after, 2, [step], raw=HELD)
-    (found,) = verdict(old, series_of([old, new]), "backward")
-    assert (found.code, found.severity) == ("NQX320", "error")
-    assert not has_errors(lint_series(series_of([old, new])))
+    series = series_of([old, new])
+    # Items of a list of structs may have other sizes, too: those are not empty.
+    severity = "error" if name == "a list of structs" else "warning"
+    (found,) = verdict(old, series, "backward")
+    assert (found.code, found.severity) == ("NQX320", severity)
+    assert ("NQX320", "warning") in {(each.code, each.severity) for each in lint_series(series)}
 
 
 @pytest.mark.parametrize("unknown", ["error", "warn", "drop"])

@@ -18,14 +18,21 @@ from neuralqx_struct.cli.arguments import (
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.named import existing
 from neuralqx_struct.cli.report import Report
-from neuralqx_struct.errors import has_errors, printable
+from neuralqx_struct.errors import StructError, has_errors, printable
+from neuralqx_struct.manifest import Limits
 
 
-def run(path: Path, against: str, **options: Any) -> Report:
+def run(path: Path, against: str, *, limits: Limits | None, **options: Any) -> Report:
     """Compares schemas with an earlier state of them."""
+    from neuralqx_struct.evolution.against import baseline, schemas_below
     from neuralqx_struct.evolution.compatibility import breaking
 
-    found = breaking(existing(path), against=against, **options)
+    now = schemas_below(existing(path))
+    try:
+        before = baseline(str(against), path, wanted=now, limits=limits)
+    except StructError as error:  # nothing can be compared
+        return Report(failures=error.diagnostics)
+    found = breaking(path, against=before, **options)
     lines = [printable(str(each)) for each in found.comparisons]
     is_alone = any(each.code == "NQX296" for each in found)
     if not has_errors(found):

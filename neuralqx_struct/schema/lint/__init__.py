@@ -19,7 +19,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import reachable
+from neuralqx_struct.schema.sizes.scopes import named_from_root
 from neuralqx_struct.schema.text import KeyPath, Source, path_text
 from neuralqx_struct.types import INT, walk_type
 
@@ -74,9 +74,17 @@ def fields_of(document: Document) -> Iterator[tuple[tuple[str, ...], str, str, F
             yield ("structs", struct_name, "fields", name), struct_name, name, declaration
 
 
-def fields_without_value(document: Document, severity: Severity = "warning") -> Findings:
-    """Yields the fields for which no load has a value: payloads do not hold them, and they have no default."""
-    for name in reachable(document)[0]:
+def fields_without_value(
+    document: Document, roots: Iterable[str] | None = None, severity: Severity = "warning"
+) -> Findings:
+    """Yields the fields for which no load has a value: payloads do not hold them, and they have no default.
+
+    Args:
+        document: The declaration.
+        roots: The structs that payloads hold; by default its root.
+        severity: The severity.
+    """
+    for name in named_from_root(document, pytrees=True, roots=roots)[0]:
         for key, declaration in document.structs[name].fields.items():
             given = declaration.stored or declaration.has_default or declaration.derived is not None
             if not given:
