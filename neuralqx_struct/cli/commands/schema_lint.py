@@ -57,7 +57,8 @@ def run(
         return found
 
     report = each(paths, check, "no errors")
-    lines = [report.text, *(printable(str(one)) for one in comparisons)]
+    # Findings say more about the others.
+    lines = [report.text, *(printable(str(one)) for one in comparisons if one.proved)]
     text = "\n".join(filter(None, lines))
     members = {**report.members, "comparisons": [one.to_dict() for one in comparisons]}
     return replace(report, text=text, members=members)
