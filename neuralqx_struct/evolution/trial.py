@@ -102,7 +102,7 @@ def try_payloads(known: Series, way: Plan, unknown: Unknown, effort: Effort) -> 
         effort: How much is tried.
     """
     writer, reader = known.at(way.from_version), known.at(way.to_version)
-    samples, places = samples_of(writer), places_of(writer)
+    samples, places = samples_of(writer, reader), places_of(writer)
     shown: Counter[Place] = Counter()
     read = full = work = 0
     stop = reason = None
@@ -113,7 +113,7 @@ def try_payloads(known: Series, way: Plan, unknown: Unknown, effort: Effort) -> 
             reason = "more would be large"
             break
         if sample.payload is None:
-            reason = reason or sample.reason or "its sizes and limits fit no value that was drawn"
+            reason = reason or sample.reason 
             continue
         is_full = not _holds_empty(sample.payload.document["manifest"])
         refused = _refused(sample.payload, known, reader, way, unknown)
@@ -150,8 +150,8 @@ def _refused(
         result = without_unknown(result, reader, unknown, [])
     except StructError as error:
         return error.diagnostics[0], True
-    for found in conform_node(reader, result.document["manifest"]):
-        if found.severity == "error" and found.code != "NQX115":
+    for found in conform_node(reader, result.document["manifest"], result.arrays):
+        if found.severity == "error":
             return found, found.code not in _CONFORMANCE
     return None
 
