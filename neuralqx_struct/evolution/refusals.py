@@ -94,12 +94,13 @@ def stops(
         stop = each.code == "NQX320"
         stopping.append(replace(each, severity="warning") if stop else replace(each, code=code))
     back.compare(limits=False)
-    if not back.doubts:
+    if not back.doubts and _same_results(newer, older):
         return stopping, [there.comparison]
     why = f"a downgrade to version {older.version} is refused where a payload makes use of the difference"
     for each in back.tried(effort):
         message = f"{each.message}\n{why}"
-        changed = replace(each, code="NQX307", severity="warning", message=message, hint=None)
+        code = "NQX320" if each.code == "NQX320" else "NQX307"
+        changed = replace(each, code=code, severity="warning", message=message, hint=None)
         stopping.append(changed)
     return stopping, [there.comparison, back.comparison]
 

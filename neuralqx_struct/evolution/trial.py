@@ -113,7 +113,7 @@ def try_payloads(known: Series, way: Plan, unknown: Unknown, effort: Effort) -> 
             reason = "more would be large"
             break
         if sample.payload is None:
-            reason = reason or sample.reason 
+            reason = reason or sample.reason
             continue
         is_full = not _holds_empty(sample.payload.document["manifest"])
         refused = _refused(sample.payload, known, reader, way, unknown)
