@@ -96,12 +96,16 @@ def stops(
     back.compare(limits=False)
     if not back.doubts and _same_results(newer, older):
         return stopping, [there.comparison]
-    why = f"a downgrade to version {older.version} is refused where a payload makes use of the difference"
     for each in back.tried(effort):
+        if each.code == "NQX320":
+            message = f"{each.message}\non a downgrade to version {older.version}"
+            stopping.append(replace(each, severity="warning", message=message))
+            continue
+        why = f"a downgrade to version {older.version} is refused where a payload makes use of the difference"
         message = f"{each.message}\n{why}"
-        code = "NQX320" if each.code == "NQX320" else "NQX307"
-        changed = replace(each, code=code, severity="warning", message=message, hint=None)
-        stopping.append(changed)
+        stopping.append(
+            replace(each, code="NQX307", severity="warning", message=message, hint=None)
+        )
     return stopping, [there.comparison, back.comparison]
 
 

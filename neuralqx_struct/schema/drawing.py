@@ -960,7 +960,9 @@ def bounds_of(document: Document) -> frozenset[tuple[str, ...]]:
 def limits_in(document: Document) -> Limits:
     """The bounds of static ints of the root that are sizes: those of the dims that are equal to them."""
     ints = int_fields(document)
-    found: Limits = {(name,): {"ge": 0} for name in _given(document)}
+    shown = {*sizes_of_struct(document, document.root), *document.dims}
+    # Others are parts of equations alone, and may be negative.
+    found: Limits = {(name,): {"ge": 0} for name in _given(document) & shown}
     for dim in document.dims.values():
         name = "" if dim.equation is None else dim.equation.text
         if name in ints:
