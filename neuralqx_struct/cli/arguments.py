@@ -170,6 +170,13 @@ def parse_depth(text: str) -> str | int:
     return int(text)
 
 
+def parse_tries(text: str) -> int:
+    """A number of payloads."""
+    if not text.isdecimal() or len(text) > 6 or int(text) < 1:
+        raise ValueError(f"expected a number of payloads, such as 100, got {text!r}")
+    return int(text)
+
+
 def parse_limit(text: str) -> tuple[str, int]:
     """The name and value of a limit.
 
@@ -279,6 +286,12 @@ VALUES = option(
     default=(),
     many=True,
     collect=dict,
+)
+TRIES = option(
+    "tries",
+    "Payloads tried for each two versions and direction.",
+    "N",
+    parse=parse_tries,
 )
 TRUST = option(
     "trust",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -65,6 +65,7 @@ def baseline(
     reference: str,
     path: Path,
     *,
+    wanted: Iterable[str] = (),
     limits: Limits | None = None,
     storage_options: Options | None = None,
 ) -> Baseline:
@@ -73,6 +74,7 @@ def baseline(
     Args:
         reference: A path, ``git:REVISION``, a bundle or its URL, or a lock file.
         path: The schemas that are judged; ``git:`` reads the same path.
+        wanted: Identities that ``git:`` looks for in the whole repository where that path had none of them.
         limits: Sizes above which a bundle is refused.
         storage_options: Options of fsspec for the URL of a bundle, such as keys.
 
@@ -81,7 +83,11 @@ def baseline(
             files there.
     """
     if reference.startswith(_GIT):
-        return Baseline(reference, _at_revision(reference.removeprefix(_GIT), path))
+        revision = reference.removeprefix(_GIT)
+        found = _at_revision(revision, path)
+        for identity in {*wanted} - found.keys():
+            found.update(_elsewhere(revision, path, identity))
+        return Baseline(reference, found)
     where = place_of(reference, storage_options)
     if isinstance(where, Path):
         if not where.exists():
@@ -149,36 +155,61 @@ def _at_revision(revision: str, path: Path) -> dict[str, Series]:
             hint="such as git:main",
         )
     folder = path if path.is_dir() else path.parent
-    ask_git(
-        folder,
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        f"{revision}^{{commit}}",
-        wanted=f"the revision {revision!r} in the repository",
-    )
-    names = (
-        ask_git(folder, "ls-tree", "-r", "-z", "--name-only", revision, "--", "./")
-        .decode()
-        .split("\0")
-    )
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        parent, _, file = name.rpartition("/")
-        if Path(file).suffix in SUFFIXES and "/" not in parent and (path.is_dir() or not parent):
-            groups.setdefault(parent, []).append(name)
+    wanted = f"the revision {revision!r} in the repository"
+    commit = f"{revision}^{{commit}}"
+    ask_git(folder, "rev-parse", "--verify", "--quiet", commit, wanted=wanted)
+    names = _listed(folder, "ls-tree", "-r", "-z", "--name-only", revision, "--", "./")
+    groups = {
+        parent: files
+        for parent, files in _by_folder(names).items()
+        if "/" not in parent and (path.is_dir() or not parent)
+    }
     if path.is_dir():
         groups = {parent: files for parent, files in groups.items() if any(map(_is_version, files))}
         groups = {"": groups[""]} if "" in groups else groups
-    found = [_read_group(folder, revision, files) for files in groups.values()]
+    found = [_read_group(folder, f"{revision}:./", files) for files in groups.values()]
     return {series.id: series for series in found}
 
 
-def _read_group(folder: Path, revision: str, names: list[str]) -> Series:
+def _elsewhere(revision: str, path: Path, identity: str) -> dict[str, Series]:
+    """A schema that another folder of the repository held at a revision: preferably one that is gone, as after a move."""
+    top = Path(
+        ask_git(path if path.is_dir() else path.parent, "rev-parse", "--show-toplevel")
+        .decode()
+        .rstrip("\n")
+    )
+    names = _listed(top, "ls-tree", "-r", "-z", "--name-only", revision)
+    groups = _by_folder(filter(_is_version, names))
+    for _, files in sorted(groups.items(), key=lambda each: ((top / each[0]).is_dir(), each[0])):
+        newest = ask_git(top, "show", f"{revision}:{files[-1]}")
+        if identity.encode() in newest:
+            series = _read_group(top, f"{revision}:", files)
+            if series.id == identity:
+                return {identity: series}
+    return {}
+
+
+def _listed(folder: Path, *arguments: str) -> list[str]:
+    """The names that a command of git lists, which may be no UTF-8."""
+    return os.fsdecode(ask_git(folder, *arguments)).split("\0")
+
+
+def _by_folder(names: Iterable[str]) -> dict[str, list[str]]:
+    """The names of schema files, by folder."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        parent, _, file = name.rpartition("/")
+        if Path(file).suffix in SUFFIXES:
+            groups.setdefault(parent, []).append(name)
+    return groups
+
+
+def _read_group(folder: Path, at: str, names: list[str]) -> Series:
+    """The schema in some files at a revision, ``at`` in front of each name."""
     sources = [
         read_text(
-            ask_git(folder, "show", f"{revision}:./{name}"),
-            f"{revision}:{name}",
+            ask_git(folder, "show", f"{at}{name}"),
+            f"{at.replace('./', '')}{name}",
             format="json" if name.endswith(".json") else "yaml",
         )
         for name in names
@@ -190,6 +221,7 @@ def _read_group(folder: Path, revision: str, names: list[str]) -> Series:
 
 
 def _is_version(name: str) -> bool:
+    """True for a file that is named after a version."""
     stem = Path(name).stem.removesuffix(".struct")
     return stem[:1] == "v" and stem[1:].isdecimal()
 
@@ -205,7 +237,8 @@ def ask_git(folder: Path, *arguments: str, wanted: str = "an answer of git") -> 
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the git of the user's own PATH
             check=False,
             capture_output=True,
-            env={**os.environ, "LC_ALL": "C"},
+            # A hook of git has variables that name its own repository, index and work tree.
+            env={n: v for n, v in os.environ.items() if not n.startswith("GIT_")} | {"LC_ALL": "C"},
         )
     except OSError as error:
         raise SchemaError(

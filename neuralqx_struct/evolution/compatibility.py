@@ -24,7 +24,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, StructError
+from neuralqx_struct.errors import (
+    Diagnostic,
+    MigrationError,
+    SchemaError,
+    StructError,
+    has_errors,
+)
 from neuralqx_struct.evolution.against import (
     Accepted,
     Baseline,
@@ -36,9 +42,11 @@ from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import Unknown, plan
 from neuralqx_struct.evolution.proof import prove, result_of
-from neuralqx_struct.evolution.refusals import held_structs, refusals, unread_structs
+from neuralqx_struct.evolution.refusals import held_structs, judged, unread_structs
+from neuralqx_struct.evolution.trial import IN_VERDICTS, Effort
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import listed
+from neuralqx_struct.schema.comparisons import Compared, Comparison
 from neuralqx_struct.schema.lint import Findings, finding
 from neuralqx_struct.schema.lock import edit_since, lock_entry, payload_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
@@ -102,7 +110,8 @@ def verdict(
     *,
     unknown: Unknown = "error",
     steps: bool = True,
-) -> list[Diagnostic]:
+    tries: int | None = None,
+) -> Compared:
     """Judges a new version against earlier ones.
 
     Args:
@@ -112,10 +121,12 @@ def verdict(
         unknown: The load policy for stored fields that a reader lacks; Confluent's table is that of ``drop``.
         steps: Count declared steps. Without them each pair of versions is judged alone, by aliases, defaults and exact
             promotion.
+        tries: How many payloads are tried for each two versions and direction; by default 25.
 
     Returns:
         Empty if compatible. Otherwise every finding: which version cannot read which, where, why, and the step that
-        would resolve it.
+        would resolve it. Warnings are about what only payloads with something empty meet, and members of enums that become
+        the default. The attribute ``comparisons`` has the number of payloads that were tried.
 
     Raises:
         SchemaError: ``mode`` is unknown.
@@ -130,32 +141,49 @@ def verdict(
     if chosen is None:
         raise SchemaError(f"expected one of {', '.join(MODES)}, got {mode!r}", code="NQX010")
     earlier = {document.version: document for document in _documents(old)}
+    found = Compared()
     for document in earlier.values():
         if document.id != head.id:
             message = f"expected versions of {head.id}, got one of {document.id}"
-            return [Diagnostic("NQX283", "error", message, path="$.schema")]
+            found.append(Diagnostic("NQX283", "error", message, path="$.schema"))
+            return found
     if not chosen.directions:
-        return []
-    found = [*_edited(own, {v: lock_entry(document) for v, document in earlier.items()}, earlier)]
+        reason = f"the mode {chosen.name} asks for nothing"
+        found.comparisons.append(Comparison(head.id, None, head.version, reason=reason))
+        return found
+    found += _edited(own, {v: lock_entry(document) for v, document in earlier.items()}, earlier)
     others = sorted(earlier.keys() - {head.version}, reverse=True)
-    judged = others if chosen.transitive else others[:1]
+    judged_ones = others if chosen.transitive else others[:1]
     known = own.merged(earlier.values())
     # Payloads of a version that was edited are refused, whatever the steps are.
     edited = {v for v, d in earlier.items() if not same_payloads(d, known.at(v))}
+    effort = IN_VERDICTS if tries is None else Effort.of(tries)
     for direction in chosen.directions if head.version not in edited else ():
-        for version in judged:
+        for version in judged_ones:
             if version in edited:
                 continue
             writer, reader = head, earlier[version]
             if direction == "backward":
                 writer, reader = reader, writer
             pair = f"version {reader.version} cannot read payloads of version {writer.version}"
-            for each in refusals(known, writer, reader, unknown, steps=steps):
-                message = f"{each.message}\n{direction}: {pair}"
-                broken = replace(each, severity="error", message=message)
+            problems, comparison = judged(
+                known, writer, reader, unknown, steps=steps, effort=effort
+            )
+            found.comparisons.append(comparison)
+            for each in problems:
                 # Members of an enum that become its default are read, with another meaning.
-                found.append(each if each.code == "NQX250" else broken)
-    return list(dict.fromkeys(found))
+                text = (
+                    each.message
+                    if each.code == "NQX250"
+                    else f"{each.message}\n{direction}: {pair}"
+                )
+                found.append(replace(each, message=text))
+    if not found.comparisons:
+        was = "was edited" if edited else "is the only version, and unchanged"
+        comparison = Comparison(head.id, None, head.version, reason=f"it {was}")
+        found.comparisons.append(comparison)
+    found[:] = dict.fromkeys(found)
+    return found
 
 
 def _documents(source: Document | Series | Iterable[Document]) -> Iterable[Document]:
@@ -196,14 +224,15 @@ def _edited(
 def breaking(
     path: str | Path = "schemas",
     *,
-    against: str | Path,
+    against: str | Path | Baseline,
     mode: str | None = None,
     unknown: Unknown = "error",
     category: Literal["payload", "manifest"] = "payload",
     waivers: str | Path | None = None,
+    tries: int | None = None,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> list[Diagnostic]:
+) -> Compared:
     """The changes of schemas that break reading payloads of earlier versions, or earlier readers.
 
     Args:
@@ -214,11 +243,14 @@ def breaking(
         category: ``payload`` asks whether payloads can be read; ``manifest`` also for changes that other readers of
             manifests would notice, such as tags and kinds.
         waivers: A file of waivers; by default ``waivers.yaml`` beside the schemas' folders, if it is there.
+        tries: How many payloads are tried for each two versions and direction; by default 25.
         limits: Sizes above which a bundle is refused.
         storage_options: Options of fsspec for the URL of a bundle, such as keys.
 
     Returns:
-        Findings with their places; those that a waiver covers are of severity ``info``. Empty if nothing breaks.
+        Findings with their places; those that a waiver covers are of severity ``info``. Empty if nothing breaks. The
+        attribute ``comparisons`` names the versions that were compared, and the schemas that are new; if nothing was
+        compared, that is a warning.
 
     Raises:
         SchemaError: The schemas, the reference or the waivers cannot be read; ``mode`` is unknown.
@@ -231,14 +263,19 @@ def breaking(
     if unknown not in ("error", "warn", "drop") or category not in ("payload", "manifest"):
         got = f"{unknown!r} and {category!r}"
         raise ValueError(f"breaking(): expected a known policy and category, got {got}")
-    before = baseline(str(against), path, limits=limits, storage_options=storage_options)
     now = schemas_below(path)
+    before = against
+    if not isinstance(before, Baseline):
+        options: Any = {"limits": limits, "storage_options": storage_options}
+        before = baseline(str(against), path, wanted=now, **options)
     accepted = Accepted.read(path, waivers)
-    found: list[Diagnostic] = []
+    found = Compared()
     for identity, series in now.items():
         source = series.sources.get(series.head.version)
-        for judged in _judged(before, series, mode, unknown, category):
-            located = judged if source is None or judged.file else source.located(judged)
+        own = _judged(before, series, category, mode=mode, unknown=unknown, tries=tries)
+        found.comparisons += own.comparisons
+        for each in own:
+            located = each if source is None or each.file else source.located(each)
             found.append(accepted.waived(located, identity))
     whole = path.is_dir() and not is_schema_folder(path)  # one schema need not be all there are
     for identity in before.series if whole or before.series.keys().isdisjoint(now) else ():
@@ -247,24 +284,35 @@ def breaking(
             hint = "keep its files and its identity: payloads need them to be read"
             gone = Diagnostic("NQX404", "error", message, file=str(path), hint=hint)
             found.append(accepted.waived(gone, identity))
-    return [*found, *accepted.unused(now)]
+    found += accepted.unused(now)
+    is_known = before.locked or before.series.keys() & now.keys()
+    if not is_known and not has_errors(found):
+        message = f"expected an earlier version of {listed(now)}, got none at {before.name}"
+        hint = "fine for new schemas; else compare with a revision, folder or bundle that has them"
+        found.append(Diagnostic("NQX296", "warning", message, file=str(path), hint=hint))
+    return found
 
 
-def _judged(
-    before: Baseline, series: Series, mode: str | None, unknown: Unknown, category: str
-) -> Iterator[Diagnostic]:
+def _judged(before: Baseline, series: Series, category: str, **options: Any) -> Compared:
+    """The findings about one schema."""
+    found, reader = Compared(), series.head.version
     for version in before.locked.keys() - series.documents.keys():
         message = f"expected the file of the frozen version {version}, got none"
         hint = "restore the file: payloads need it to be read"
-        yield Diagnostic("NQX291", "error", message, hint=hint)
-    yield from _edited(series, before.locked, {})
+        found.append(Diagnostic("NQX291", "error", message, hint=hint))
+    found += _edited(series, before.locked, {})
     earlier = before.series.get(series.id)
     if earlier is None:
-        return
-    yield from verdict(earlier, series, mode, unknown=unknown)
+        reason = "a lock file has only fingerprints" if before.locked else "it is new"
+        found.comparisons.append(Comparison(series.id, None, reader, reason=reason))
+        return found
+    own = verdict(earlier, series, **options)
+    found += own
+    found.comparisons += own.comparisons
     for change in diff_documents(earlier.head, series.head):
         if change.code == "NQX292":
-            yield change.to_diagnostic()
+            found.append(change.to_diagnostic())
         elif category == change.category == "manifest" and change.severity != "info":
             hint = "readers of manifests see it; waive it with a reason"
-            yield replace(change.to_diagnostic(hint), severity="error")
+            found.append(replace(change.to_diagnostic(hint), severity="error"))
+    return found

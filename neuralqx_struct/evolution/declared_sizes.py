@@ -28,7 +28,7 @@ from neuralqx_struct.schema.sizes.scopes import (
     sizes_of_params,
     sizes_of_struct,
 )
-from neuralqx_struct.schema.sizes.shown import hidden_dims, shown_places, solution_of
+from neuralqx_struct.schema.sizes.shown import solution_of
 from neuralqx_struct.types import Array, Type, map_type, walk_type
 
 
@@ -148,7 +148,7 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
     if struct:
         shared = (want.dims.keys() | int_fields(want).keys()) - {*want.structs[struct].params}
     wanted = frozenset[str]().union(*(want.structs[name].sizes - hidden[name] for name in names))
-    taken = _taken(have, struct, wanted)
+    taken = _taken(have, struct)
     # The name of a dim of the reader may be that of a size of each instance before.
     own_names = have.structs[struct].sizes - have.dims.keys() if struct else frozenset[str]()
     given = _given(want, struct).items()
@@ -182,24 +182,12 @@ def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Exp
     return found
 
 
-def _taken(have: Document, struct: str, wanted: frozenset[str]) -> frozenset[str]:
-    """The names that sizes of a version have in its payloads; all its names where every wanted one is taken anyway."""
-    inside = [have.structs[struct]] if struct else have.structs.values()
-    taken = dims_in_use(have).union(*(each.sizes for each in inside))
-    has_params = any(each.params for each in have.structs.values())
-    if not has_params and wanted <= taken - have.dims.keys():
-        return taken
-    # No payload shows hidden dims, and no size follows from one; nor arguments for parameters that no shape has.
-    none = {name for name, size in hidden_dims(have).items() if size is None}
-    dims = (dim.equation for name, dim in have.dims.items() if name not in none)
-    hidden = hidden_dims(have).keys() - {name for each in dims if each for name in each.names}
-    shown = {place.size for place in shown_places(have) if struct in ("", place.struct)}
+def _taken(have: Document, struct: str) -> frozenset[str]:
+    """The names that sizes of a version have in its payloads."""
     if struct:
-        params = {*have.structs[struct].params}
-        return dims_in_use(have) - hidden - params | have.structs[struct].sizes & (shown | params)
-    return (dims_in_use(have) - hidden).union(
-        *(each.sizes & shown - {*each.params} for each in inside)
-    )
+        own = have.structs[struct]
+        return dims_in_use(have) - {*own.params} | own.sizes
+    return dims_in_use(have).union(*(each.sizes - {*each.params} for each in have.structs.values()))
 
 
 def _given(document: Document, struct: str) -> dict[str, Expression]:

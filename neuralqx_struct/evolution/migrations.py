@@ -27,25 +27,29 @@ from neuralqx_struct.errors import (
     Hint,
     Keyword,
     MigrationError,
-    Severity,
     StructError,
     closest_version,
     has_errors,
 )
 from neuralqx_struct.evolution.diff import edited_version
 from neuralqx_struct.evolution.payload_tree import free_name
-from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, apply, plan, with_members
+from neuralqx_struct.evolution.plans import (
+    Hop,
+    Plan,
+    Unknown,
+    apply,
+    plan,
+    without_unknown,
+)
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.formats.store import store_of
 from neuralqx_struct.manifest import Limits, collector_paused
-from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
+from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
-from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.schema.conformance import conform_node
-from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
 from neuralqx_struct.schema.stamping import stamped
 
@@ -133,7 +137,7 @@ def resolve_by_plan(
     way = plan(known, written["version"], target, unknown=unknown)
     everything = {**rest, **used}
     result = apply(payload, way, others=everything, report=report, trust=trust)
-    result = _without_unknown(result, known.at(target), unknown, report)
+    result = without_unknown(result, known.at(target), unknown, report)
     travels = [
         d.to_data()
         for s in [known, *(s for identity, s in everything.items() if identity != known.id)]
@@ -224,35 +228,6 @@ def _target(to: int | str, written: int, reader: Series, known: Series) -> int:
         hint = f"known versions of {known.id}: {', '.join(map(str, known.versions))}"
         raise MigrationError(message, code="NQX422", hint=hint)
     return older[to]
-
-
-def _without_unknown(
-    payload: Payload, document: Document, unknown: Unknown, report: list[Diagnostic]
-) -> Payload:
-    """Refuses or drops stored fields that the wanted version does not declare, as the caller asks."""
-    manifest, prefix = payload.document["manifest"], f"{document.id}@{document.version}:"
-    strays = []
-    for path, node in STRUCT.within(manifest):
-        struct = document.structs.get(node["type"].removeprefix(prefix))
-        declared = node["fields"] if struct is None else struct.stored
-        for name in [name for name in node["fields"] if name not in declared]:
-            wanted = f"expected no field {name!r} in version {document.version}, got a stored one"
-            hint = "pass unknown='drop' to leave it out, or add a `remove` step to the schema"
-            where = format_path((*path, FieldName(name)))
-            strays.append(Diagnostic("NQX415", "error", wanted, path=where, hint=hint))
-            del node["fields"][name]
-    if not strays:
-        return payload
-    if unknown == "error":
-        raise MigrationError(strays)
-    severity: Severity = "warning" if unknown == "warn" else "info"
-    for found in strays:
-        message = f"{found.message}; it was dropped"
-        report.append(replace(found, severity=severity, message=message, hint=None))
-    named = {node["name"] for _, node in ARRAY.within(manifest)}
-    records = {name: record for name, record in payload.document["arrays"].items() if name in named}
-    made = with_members(payload.document, arrays=records)
-    return Payload(made, HeldArrays(payload.arrays, names=records))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.evolution.values import finished_fields
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
+from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import escaped, notebook_table
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.lock import payload_fingerprint
@@ -371,3 +372,32 @@ def _applied(
     arrays |= {name: stored[name] for name in arrays if name in kept}
     document = with_members(payload.document, manifest=workspace.tree, arrays=arrays)
     return Payload(document, HeldArrays(payload.arrays, made=workspace.results(), names=arrays))
+
+
+def without_unknown(
+    payload: Payload, document: Document, unknown: Unknown, report: list[Diagnostic]
+) -> Payload:
+    """Refuses or drops stored fields that the wanted version does not declare, as the caller asks."""
+    manifest, prefix = payload.document["manifest"], f"{document.id}@{document.version}:"
+    strays = []
+    for path, node in STRUCT.within(manifest):
+        struct = document.structs.get(node["type"].removeprefix(prefix))
+        declared = node["fields"] if struct is None else struct.stored
+        for name in [name for name in node["fields"] if name not in declared]:
+            wanted = f"expected no field {name!r} in version {document.version}, got a stored one"
+            hint = "pass unknown='drop' to leave it out, or add a `remove` step to the schema"
+            where = format_path((*path, FieldName(name)))
+            strays.append(Diagnostic("NQX415", "error", wanted, path=where, hint=hint))
+            del node["fields"][name]
+    if not strays:
+        return payload
+    if unknown == "error":
+        raise MigrationError(strays)
+    severity: Severity = "warning" if unknown == "warn" else "info"
+    for found in strays:
+        message = f"{found.message}; it was dropped"
+        report.append(replace(found, severity=severity, message=message, hint=None))
+    named = {node["name"] for _, node in ARRAY.within(manifest)}
+    records = {name: record for name, record in payload.document["arrays"].items() if name in named}
+    made = with_members(payload.document, arrays=records)
+    return Payload(made, HeldArrays(payload.arrays, names=records))

@@ -23,7 +23,6 @@ from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind, re
 from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
 from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.schema.field_paths import may_have_no_value
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import reachable, start_of
@@ -280,8 +279,7 @@ def _proved(old: Document, new: Document) -> list[Diagnostic]:
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
         if found:
             return found
-        stops = *_stops(made.document, new), *_downgrade_stops(resolved(new, old).document, old)
-        return [*defaulted(made.document, new), *stops]
+        return [*defaulted(made.document, new), *_stops(made.document, new)]
     stages = stages_of(old, [item.step for item in migration.steps], new)
     result = result_of(stages, old)
     wrong = explained(result, new, differences(result, new))
@@ -330,44 +328,13 @@ def settled(have: Document, want: Document) -> Document:
 
 
 def _stops(have: Document, want: Document) -> Iterator[Diagnostic]:
-    """Yields NQX320 for the reasons why some payloads of ``have`` are refused, which no step can take away."""
-    for stop in _possible_stops(have, want):
-        yield stop.to_diagnostic("NQX320", "info")
-
-
-def _possible_stops(have: Document, want: Document) -> Iterator[Difference]:
+    """Yields NQX320 for structs that only a pytree may hold, and that are gone."""
     for name in reachable(have)[0]:
         if name not in want.structs:
             message = f"expected the struct {name}, which a pytree may hold, got none"
             hint = f"keep {name} if payloads hold it in a pytree: those are refused without it"
-            yield Difference(("structs", name), message, hint)
-    for name, member, text in _without_value(have, want):
-        message = f"expected an expression that every payload has a value for, got {text}"
-        hint = "write `x if condition else y` around the part that fails for some values"
-        yield Difference(("structs", name, "fields", member, "derived"), message, hint)
-
-
-def _without_value(have: Document, want: Document) -> Iterator[tuple[str, str, str]]:
-    """Yields the derived fields that only ``want`` has and that some payloads may have no value for."""
-    for name in reachable(want)[0]:
-        struct = have.structs.get(name)
-        for member, declaration in want.structs[name].fields.items():
-            before = struct.fields.get(member) if struct else None
-            expression = declaration.derivation
-            if expression is None or struct is None:
-                continue
-            changed = before is None or before.derivation != expression
-            if changed and may_have_no_value(want, name, declaration):
-                yield name, member, expression.text
-
-
-def _downgrade_stops(have: Document, want: Document) -> Iterator[Diagnostic]:
-    """Yields NQX320 for derived fields of an older version, which some payloads on their way back may have no value for."""
-    for _, member, text in _without_value(have, want):
-        message = f"expected a value of {member} for every payload, got {text}"
-        why = f"on a downgrade to version {want.version}"
-        hint = "fine if no payload without such a value goes back"
-        yield Difference(("version",), f"{message}\n{why}", hint).to_diagnostic("NQX320", "info")
+            stop = Difference(("structs", name), message, hint)
+            yield stop.to_diagnostic("NQX320", "info")
 
 
 def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list[Diagnostic]:
@@ -390,7 +357,6 @@ def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list
                 message = f"{each.message}\non a downgrade to version {old.version}"
                 found.append(replace(each, message=message, path=place))
     result = result_of(back, new)
-    found += [replace(each, path=place) for each in _downgrade_stops(result, old)]
     why = f"a downgrade to version {old.version} is refused where a payload makes use of the difference"
     for problem in differences(result, old):
         refused = replace(problem, message=f"{problem.message}\n{why}", hint=None)

@@ -9,8 +9,9 @@ Three parts answer, each with findings of its own:
    that the two versions declare otherwise.
 
 Example:
-    >>> refusals(series, series.at(1), series.at(3), "error", steps=True)
-    []
+    >>> found, comparison = judged(series, series.at(1), series.at(3), "error", steps=True)
+    >>> found, comparison.tried
+    ([], 25)
 """
 
 from __future__ import annotations
@@ -18,14 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, has_errors
+from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity, has_errors
 from neuralqx_struct.evolution.differences import differences, doubts
 from neuralqx_struct.evolution.limits import broken_limits
-from neuralqx_struct.evolution.plans import Hop, Unknown, plan
+from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, plan
 from neuralqx_struct.evolution.proof import Stage, defaulted, result_of, settled
 from neuralqx_struct.evolution.steps import apply_to_document, kind
 from neuralqx_struct.evolution.trial import (
-    IN_DOUBT,
     IN_LINT,
     IN_VERDICTS,
     Effort,
@@ -33,17 +33,24 @@ from neuralqx_struct.evolution.trial import (
     place_in,
     try_payloads,
 )
+from neuralqx_struct.schema.comparisons import Comparison
+from neuralqx_struct.schema.lint import fields_without_value
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.sizes.scopes import named_from_root, reachable, start_of
-from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import walk_type
 
 
-def refusals(
-    known: Series, writer: Document, reader: Document, unknown: Unknown, *, steps: bool
-) -> list[Diagnostic]:
-    """The reasons why payloads of one version cannot be loaded by another one.
+def judged(
+    known: Series,
+    writer: Document,
+    reader: Document,
+    unknown: Unknown,
+    *,
+    steps: bool,
+    effort: Effort = IN_VERDICTS,
+) -> tuple[list[Diagnostic], Comparison]:
+    """The reasons why payloads of one version cannot be loaded by another one, and how they were compared.
 
     Args:
         known: The versions with their steps.
@@ -51,6 +58,7 @@ def refusals(
         reader: The version that reads.
         unknown: The load policy for stored fields that the reader lacks.
         steps: Count declared steps; else the two versions are judged alone.
+        effort: How many payloads are tried.
     """
     if not steps:
         alone = [each.model_copy(update={"migrations": []}) for each in (writer, reader)]
@@ -58,13 +66,18 @@ def refusals(
         known, (writer, reader) = replace(known, documents=documents), alone
     reading = Reading(known, writer, reader, unknown)
     reading.compare()
-    return [*reading.found, *reading.limits, *reading.tried(IN_VERDICTS)]
+    tried = reading.tried(effort)
+    return [*reading.found, *reading.limits, *tried], reading.comparison
 
 
 def stops(
-    known: Series, older: Document, newer: Document, found: Sequence[Diagnostic]
-) -> Iterator[Diagnostic]:
-    """Yields what lint finds between two versions, once their structure was compared.
+    known: Series,
+    older: Document,
+    newer: Document,
+    found: Sequence[Diagnostic],
+    effort: Effort = IN_LINT,
+) -> tuple[list[Diagnostic], list[Comparison]]:
+    """The findings of lint between two versions, once their structure was compared, and how they were compared.
 
     Limits are warnings: waivers are those of ``breaking``, which judges against what was published. Payloads are tried only
     where ``found``, the findings about the structure, has no errors.
@@ -72,22 +85,28 @@ def stops(
     there, back = Reading(known, older, newer, "error"), Reading(known, newer, older, "error")
     there.compare()
     hint = "values outside are refused: keep the limit if old payloads may have some"
-    for each in there.limits:
-        yield replace(each, severity="warning", hint=hint)
+    stopping = [replace(each, severity="warning", hint=hint) for each in there.limits]
     if has_errors(found):
-        return
-    for each in there.found:
-        if each.code == "NQX414":
-            yield replace(each, severity="warning")
+        there.found += found
+        return stopping, [there.comparison]
     code = "NQX301" if newer.migration_from(older.version) is None else "NQX305"
-    for each in there.tried(IN_LINT):
+    for each in there.tried(effort) if there.needs_trial() else ():
         stop = each.code == "NQX320"
-        yield replace(each, severity="info") if stop else replace(each, code=code)
-    back.compare()
-    for each in back.tried(IN_LINT) if back.doubts else ():
+        stopping.append(replace(each, severity="warning") if stop else replace(each, code=code))
+    back.compare(limits=False)
+    if not back.doubts and _same_results(newer, older):
+        return stopping, [there.comparison]
+    for each in back.tried(effort):
+        if each.code == "NQX320":
+            message = f"{each.message}\non a downgrade to version {older.version}"
+            stopping.append(replace(each, severity="warning", message=message))
+            continue
         why = f"a downgrade to version {older.version} is refused where a payload makes use of the difference"
         message = f"{each.message}\n{why}"
-        yield replace(each, code="NQX307", severity="warning", message=message, hint=None)
+        stopping.append(
+            replace(each, code="NQX307", severity="warning", message=message, hint=None)
+        )
+    return stopping, [there.comparison, back.comparison]
 
 
 @dataclass(slots=True)
@@ -103,7 +122,9 @@ class Reading:
         found: Differences in structure.
         limits: Limits that values may miss.
         doubts: Demands on sizes that may refuse payloads; a trial settles them.
-        stages: The steps on the way.
+        way: The hops, if there is a way.
+        trial: The trial of payloads, if there was one.
+        reason: The reason why there was none.
     """
 
     known: Series
@@ -114,31 +135,65 @@ class Reading:
     found: list[Diagnostic] = field(default_factory=list)
     limits: list[Diagnostic] = field(default_factory=list)
     doubts: list[Diagnostic] = field(default_factory=list)
-    stages: list[Stage] = field(default_factory=list)
+    way: Plan | None = None
+    trial: Trial | None = None
+    reason: str | None = None
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The steps on the way."""
+        return [stage for hop in (self.way.hops if self.way else ()) for stage in hop.stages]
+
+    @property
+    def comparison(self) -> Comparison:
+        """How the two versions were compared."""
+        tried = 0 if self.trial is None else self.trial.tried
+        reason = self.reason if self.trial is None else self.trial.reason
+        proved = self.is_proved
+        return Comparison(
+            self.writer.id, self.writer.version, self.reader.version, proved, tried, reason
+        )
+
+    @property
+    def is_proved(self) -> bool:
+        """True if the structure agrees."""
+        return self.way is not None and not has_errors(self.found)
+
+    def needs_trial(self) -> bool:
+        """True if payloads may show more: steps or differences are about sizes, containers or values."""
+        records = {kind(stage.step) for stage in self.stages}
+        by_name = (
+            each.renames_field or each.renames_struct or each.drops_values for each in records
+        )
+        if self.doubts or not (all(by_name) and _same_results(self.writer, self.reader)):
+            return True
+        self.reason = "no step is about sizes or values"
+        return False
 
     @property
     def limit(self) -> str:
         """The code of sizes and bounds that the reader refuses."""
         return "NQX270" if self.reader.version > self.writer.version else "NQX271"
 
-    def compare(self) -> None:
-        """Compares structure and limits, also of used schemas."""
+    def compare(self, *, limits: bool = True) -> None:
+        """Compares structure, and limits if they are asked for, also of used schemas."""
         try:
-            hops = plan(
-                self.known, self.writer.version, self.reader.version, unknown=self.unknown
-            ).hops
-            self.stages = [stage for hop in hops for stage in hop.stages]
-            self.compare_structure(hops)
+            versions = self.writer.version, self.reader.version
+            self.way = plan(self.known, *versions, unknown=self.unknown)
+            self.compare_structure(self.way.hops)
         except (MigrationError, SchemaError) as error:
             self.found += error.diagnostics
-        self.limits += broken_limits(self.writer, self.reader, self.stages, self.roots)
+        if limits:
+            self.limits += broken_limits(self.writer, self.reader, self.stages, self.roots)
         for identity, used in self.reader.used.items():
             start = self.writer.used.get(identity)
             known = self.known.others.get(identity)
-            if start is not None and start.version != used.version and known is not None:
-                held = held_structs(self.reader, used, self.roots)
+            held = held_structs(self.reader, used, self.roots)
+            if start is None or start.version == used.version:
+                self.found += _of_used(identity, fields_without_value(used, held, "error"))
+            elif known is not None:
                 inner = Reading(known, start, used, self.unknown, held)
-                inner.compare()
+                inner.compare(limits=limits)
                 self.found += _of_used(identity, inner.found)
                 self.limits += _of_used(identity, inner.limits)
                 self.doubts += _of_used(identity, inner.doubts)
@@ -158,7 +213,7 @@ class Reading:
                 have = settled(have, hop.new)
         self.add_differences(have, self.reader)
         self.found += unread_structs(have, self.reader, self.unknown, self.roots or ())
-        self.found += map(self.in_file, _unsaved(have, self.reader))
+        self.found += map(self.in_file, fields_without_value(self.reader, self.roots, "error"))
 
     def after(self, hop: Hop, have: Document) -> Document:
         """The declaration of payloads after a hop."""
@@ -183,30 +238,49 @@ class Reading:
 
     def tried(self, effort: Effort) -> list[Diagnostic]:
         """The findings about payloads that are refused, and the doubts that payloads do not settle."""
-        if any(each.code != "NQX250" for each in self.found) or _runs_functions(self.stages):
-            return self.doubts
-        effort = IN_DOUBT if self.doubts else effort
-        trial = try_payloads(self.known, self.writer, self.reader, self.unknown, effort)
-        return self.settled_by(trial)
+        if self.way is None or not self.is_proved:
+            self.reason = "payloads are tried once the structure agrees"
+        elif name := next(_functions(self.stages), ""):
+            self.reason = f"a step runs the function {name}, and a verdict runs none"
+        elif not self.stages and _declares_the_same(self.writer, self.reader):
+            self.reason = "both versions declare the same"
+        else:
+            effort = effort.in_doubt if self.doubts else effort
+            self.trial = try_payloads(self.known, self.way, self.unknown, effort)
+            return self.settled_by(self.trial)
+        return self.doubts
 
     def settled_by(self, trial: Trial) -> list[Diagnostic]:
         """The findings that are left after a trial."""
-        if trial.refused is None:
-            return [] if trial.decides else self.doubts
         problem = trial.refused
+        if problem is None:
+            left = [] if trial.decides else self.doubts
+            return [*left, *([self.stop_at(trial.stop, "warning")] if trial.stop else [])]
         if self.limits and problem.code == "NQX416":
             return self.doubts  # found by the comparison
+        if trial.by_step:
+            return [self.stop_at(problem, "error"), *self.doubts]
         example = f"got one that is refused\n{problem.path}: {problem.message}"
-        if self.doubts and not trial.by_step:
+        if self.doubts:
             first, *others = self.doubts
             return [replace(first, message=f"{first.message}\n{example}"), *others]
-        message = f"expected every payload to be read, {example}"
-        hint = (
-            problem.hint or "keep the sizes, or put those that are meant into arrays of a new name"
-        )
-        path = place_in(self.writer if trial.by_step else self.reader, problem)
-        code = "NQX320" if trial.by_step else self.limit
-        return [self.in_file(Diagnostic(code, "error", message, path, hint=hint)), *self.doubts]
+        hint = "keep the sizes, or put those that are meant into arrays of a new name"
+        return [self.example(self.limit, "error", self.reader, problem, hint)]
+
+    def stop_at(self, problem: Diagnostic, severity: Severity) -> Diagnostic:
+        """The finding about a payload that a step refuses."""
+        hint = "fine if there are none; such a load raises an error and changes nothing"
+        return self.example("NQX320", severity, self.writer, problem, hint)
+
+    def example(
+        self, code: str, severity: Severity, at: Document, problem: Diagnostic, hint: str
+    ) -> Diagnostic:
+        """A finding with a problem of one payload."""
+        got = "one with something empty" if severity == "warning" else "one"
+        message = f"expected every payload to be read, got {got} that is refused"
+        text = f"{message}\n{problem.path}: {problem.message}"
+        path = place_in(at, problem)
+        return self.in_file(Diagnostic(code, severity, text, path, hint=problem.hint or hint))
 
     def located(self, hop: Hop, found: Iterable[Diagnostic]) -> Iterable[Diagnostic]:
         """Findings about a hop with positions in the file of the newer version."""
@@ -226,24 +300,31 @@ def _of_used(identity: str, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]
         yield replace(each, path="$.uses", file=None, line=None, message=message)
 
 
-def _runs_functions(stages: Iterable[Stage]) -> bool:
-    """True if a step runs a function: a verdict runs none."""
-    return any(True for stage in stages for _ in kind(stage.step).functions(stage.step))
+def _functions(stages: Iterable[Stage]) -> Iterator[str]:
+    """Yields the functions that steps run."""
+    for stage in stages:
+        yield from kind(stage.step).functions(stage.step)
 
 
-def _unsaved(have: Document, want: Document) -> Iterator[Diagnostic]:
-    """Yields the new fields for which a load has no value: payloads do not hold them, and they have no default."""
-    for name in reachable(want)[0]:
-        struct = have.structs.get(name)
-        before = {} if struct is None else struct.fields
-        for key, declaration in want.structs[name].fields.items():
-            kept = key in before and not before[key].stored
-            given = declaration.stored or declaration.has_default or declaration.derived is not None
-            if not kept and not given:
-                message = "expected a stored value or a default, got neither"
-                hint = f"give the field a default, or pass fill={{{key!r}: ...}} to each load"
-                path = path_text(("structs", name, "fields", key))
-                yield Diagnostic("NQX414", "error", message, path, hint=hint)
+def _declares_the_same(writer: Document, reader: Document) -> bool:
+    """True for versions that differ in nothing that a load asks for."""
+    members = "root", "structs", "enums", "dims", "dtypes"
+    same = all(getattr(writer, member) == getattr(reader, member) for member in members)
+    return same and writer.used_versions == reader.used_versions
+
+
+def _same_results(writer: Document, reader: Document) -> bool:
+    """True if no derived field of the reader is new, or another one."""
+    before = {
+        (name, key): each.derivation
+        for name, struct in writer.structs.items()
+        for key, each in struct.fields.items()
+    }
+    return all(
+        each.derivation is None or before.get((name, key)) == each.derivation
+        for name, struct in reader.structs.items()
+        for key, each in struct.fields.items()
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def _case(series: Series, edited: Document | str | Path | None, against: str) ->
         )
     earlier = [series.documents[version] for version in series.versions if version != head.version]
     try:
-        before = baseline(against, Path(source.name)).series.get(series.id)
+        before = baseline(against, Path(source.name), wanted=(series.id,)).series.get(series.id)
     except SchemaError as error:
         if edited is None or not earlier:
             raise _unknown(source, error) from error

@@ -6,7 +6,8 @@ of a payload. Two that differ have the same value at few points (Schwartz, J. AC
 zero show it, and bounds are met by small ones.
 
 Example:
-    >>> trial = try_payloads(series, series.at(1), series.at(3), "error", IN_LINT)
+    >>> from neuralqx_struct.evolution.plans import plan
+    >>> trial = try_payloads(series, plan(series, 1, 3), "error", IN_LINT)
     >>> trial.read, trial.refused
     (12, None)
 """
@@ -15,11 +16,10 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, StructError
-from neuralqx_struct.evolution.migrations import resolve
-from neuralqx_struct.evolution.plans import Unknown
+from neuralqx_struct.evolution.plans import Plan, Unknown, apply, without_unknown
 from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.conformance import conform_node
@@ -45,10 +45,19 @@ class Effort(NamedTuple):
     work: int
     each: int = 0
 
+    @classmethod
+    def of(cls, payloads: int) -> Effort:
+        """The effort for a number of payloads."""
+        return cls(payloads, 400 * payloads)
 
-IN_LINT = Effort(12, 1_000)
-IN_VERDICTS = Effort(25, 2_000)
-IN_DOUBT = Effort(100, 32_000, each=5)
+    @property
+    def in_doubt(self) -> Effort:
+        """The effort where sizes are declared otherwise, which only payloads decide."""
+        return Effort(max(100, self.payloads), max(32_000, self.work), each=5)
+
+
+IN_LINT = Effort(12, 1_000)  # it runs at every load of a schema
+IN_VERDICTS = Effort.of(25)
 _DRAWS = 4  # for each payload that is read: not all that are drawn are valid
 #: The codes of values that the declaration of the reader does not allow.
 _CONFORMANCE = frozenset(f"NQX{number}" for number in range(410, 420))
@@ -63,56 +72,86 @@ class Trial(NamedTuple):
         refused: The first problem of the smallest payload that is not read, if there is one.
         by_step: Whether a step refuses it, or a derived field has no value; else the declaration of the reader does.
         decides: Whether the payloads that were read show all sizes, so that none refuses others.
+        stop: The first problem of a step with payloads that hold something empty, where all others are read.
+        reason: The reason why no payload was read, or fewer than asked for.
     """
 
     read: int
     refused: Diagnostic | None = None
     by_step: bool = False
     decides: bool = False
+    stop: Diagnostic | None = None
+    reason: str | None = None
+
+    @property
+    def tried(self) -> int:
+        """How many payloads were tried."""
+        return self.read + (self.refused is not None)
 
 
-def try_payloads(
-    known: Series, writer: Document, reader: Document, unknown: Unknown, effort: Effort
-) -> Trial:
+def try_payloads(known: Series, way: Plan, unknown: Unknown, effort: Effort) -> Trial:
     """Brings random payloads of one version to another one, small ones first.
+
+    A step may stop at what is empty, as an empty list shows no size of its items. So a payload that a step refuses and that
+    holds something empty is no reason against others, as long as payloads that hold nothing empty are read.
 
     Args:
         known: The versions with their steps.
-        writer: The version whose payloads are drawn.
-        reader: The version that reads them.
+        way: The hops from the version whose payloads are drawn to the one that reads them.
         unknown: The load policy for stored fields that the reader lacks.
         effort: How much is tried.
     """
-    samples, places = samples_of(writer), places_of(writer)
+    writer, reader = known.at(way.from_version), known.at(way.to_version)
+    samples, places = samples_of(writer, reader), places_of(writer)
     shown: Counter[Place] = Counter()
-    read = work = 0
+    read = full = work = 0
+    stop = reason = None
     for number in range(effort.payloads * _DRAWS):
         sample = samples.at(number)
         work += sample.size
         if work > effort.work:
+            reason = "more would be large"
             break
         if sample.payload is None:
+            reason = reason or sample.reason
             continue
-        refused = _refused(sample.payload, known, reader, unknown)
-        if refused is not None:
+        is_full = not _holds_empty(sample.payload.document["manifest"])
+        refused = _refused(sample.payload, known, reader, way, unknown)
+        if refused is not None and (is_full or not refused[1]):
             return Trial(read, *refused)
-        read += 1
+        if refused is not None:
+            stop = stop or refused[0]
+            continue
+        read, full = read + 1, full + is_full
         shown.update(sample.places)
         if read >= effort.payloads and all(shown[place] >= effort.each for place in places):
-            return Trial(read, decides=_is_decidable(known, writer, reader))
-    return Trial(read)
+            return Trial(read, decides=_is_decidable(known, writer, reader), stop=stop)
+    if stop is not None and not full:
+        return Trial(read, stop, by_step=True)
+    return Trial(read, stop=stop, reason=reason)
+
+
+def _holds_empty(node: Any) -> bool:
+    """True if a payload holds an empty list or dict, an array without elements, or the number 0."""
+    if isinstance(node, dict):
+        inside = [node["shape"]] if "shape" in node else node.values()
+        return node.get("items") == [] or any(map(_holds_empty, inside))
+    if isinstance(node, list):
+        return any(map(_holds_empty, node))
+    return node == 0 and node is not False
 
 
 def _refused(
-    payload: Payload, known: Series, reader: Document, unknown: Unknown
+    payload: Payload, known: Series, reader: Document, way: Plan, unknown: Unknown
 ) -> tuple[Diagnostic, bool] | None:
     """The first problem of a payload, and whether it is one of a value and not of its declaration; None if it is read."""
     try:
-        result = resolve(payload, known, to=reader.version, unknown=unknown)
+        result = apply(payload, way, others=known.others)
+        result = without_unknown(result, reader, unknown, [])
     except StructError as error:
         return error.diagnostics[0], True
-    for found in conform_node(reader, result.document["manifest"]):
-        if found.severity == "error" and found.code != "NQX115":
+    for found in conform_node(reader, result.document["manifest"], result.arrays):
+        if found.severity == "error":
             return found, found.code not in _CONFORMANCE
     return None
 

@@ -114,7 +114,6 @@ class Function:
         shown: True if messages about a failed condition show its result.
         measures: True if nothing but the shape of an array counts.
         folds: True if it takes all items of a collection together.
-        judges: True if its result is a truth value.
     """
 
     evaluate: Callable[..., Any]
@@ -122,7 +121,6 @@ class Function:
     shown: bool = False
     measures: bool = False
     folds: bool = False
-    judges: bool = False
 
 
 def is_array(value: Any) -> bool:
@@ -261,14 +259,12 @@ FUNCTIONS: dict[str, Function] = {
     "all": Function(
         evaluate=_reduction("all", partial(_joined, join=operator.and_, stops=False)),
         folds=True,
-        judges=True,
     ),
     "any": Function(
         evaluate=_reduction("any", partial(_joined, join=operator.or_, stops=True)),
         folds=True,
-        judges=True,
     ),
-    "isfinite": Function(evaluate=_finite, judges=True),
+    "isfinite": Function(evaluate=_finite),
 }
 
 

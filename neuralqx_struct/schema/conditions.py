@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, printable
 from neuralqx_struct.expressions import Expression
@@ -56,6 +57,20 @@ class Shaped:
     def layer(self, axes: int) -> Shaped:
         """One of the arrays that are stacked along the first axes."""
         return _Layer(self, self.shape[axes:])
+
+
+class Stored(Shaped):
+    """An array whose numbers can be read.
+
+    Args:
+        dtype: Its dtype.
+        shape: Its sizes.
+        read: Returns it as an array of numpy.
+    """
+
+    def __init__(self, dtype: str, shape: Iterable[int], read: Callable[[], Any]) -> None:
+        super().__init__(dtype, shape)
+        self.read = read
 
 
 class _Layer(Shaped):
@@ -126,6 +141,8 @@ def failures(values: Values, instances: Iterable[Instance], *, derived: bool) ->
             return [*found[:_MOST_FAILURES], _TOO_MANY]
         values.budget.steps -= len(declaration.constraints)
         names, at = values.names(declaration, seen, path), format_path(path)
+        if axes and values.numbers:
+            names = names.with_numbers() or names
         found += _without_value(declaration, names, at) if derived and not axes else ()
         if not axes or not declaration.constraints:
             found += _broken(declaration, names, at)
@@ -149,19 +166,17 @@ def failures(values: Values, instances: Iterable[Instance], *, derived: bool) ->
 def _without_value(declaration: StructDeclaration, names: Names, at: str) -> Iterator[Diagnostic]:
     """Yields why derived fields have no value."""
     for expression in declaration.derivations:
-        with contextlib.suppress(NeedsDataError):
-            try:
-                if not _has_unknown(expression, names):
-                    evaluate(expression, names, budget=names.budget)
-            except SchemaError as error:
-                yield from (replace(each, path=at) for each in error.diagnostics)
+        try:
+            _evaluated(expression, names)
+        except SchemaError as error:
+            yield from (replace(each, path=at) for each in error.diagnostics)
 
 
 def _broken(declaration: StructDeclaration, names: Names, at: str) -> Iterator[Diagnostic]:
     """Yields a finding for each constraint that fails."""
     for constraint in declaration.constraints:
         expression = constraint.expression
-        why = _failure(expression, names)
+        why = failure(expression, names)
         if names.budget.steps < 0:
             return  # it may hold
         if why is not None:
@@ -171,6 +186,19 @@ def _broken(declaration: StructDeclaration, names: Names, at: str) -> Iterator[D
             yield Diagnostic("NQX416", "error", message, path=at, hint=hint)
 
 
+class Known(Protocol):
+    """The values of names, with a budget for the expressions that use them."""
+
+    @property
+    def budget(self) -> Budget:
+        """The steps that expressions may take."""
+
+    def with_numbers(self) -> Known | None:
+        """The same with the numbers of arrays; None where they are not at hand, or there already."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
 class Values:
     """The values of one instance tree.
 
@@ -178,13 +206,21 @@ class Values:
         document: Declares its structs.
         read: The reader of its values.
         scopes: The sizes that each instance sees, by its path.
+        numbers: Whether arrays that can be read are read where an expression needs their numbers.
     """
 
     def __init__(
-        self, document: Document, read: Callable[[Any], Any], scopes: Mapping[Path, Solver]
+        self,
+        document: Document,
+        read: Callable[[Any], Any],
+        scopes: Mapping[Path, Solver],
+        *,
+        numbers: bool = False,
     ) -> None:
         self.scopes = scopes
         self.read = read
+        self.numbers = numbers
+        self._reading = False
         self.budget = Budget(_MOST_STEPS)
         self._structs = {
             str(SchemaRef(each.id, each.version, name)): struct
@@ -197,7 +233,8 @@ class Values:
         if depth > _DEEPEST:
             return None
         if seen.sort in ("scalar", "array"):
-            return seen.value if seen.single is None else number_of(seen.single, seen.dtype)
+            value = seen.value if seen.single is None else number_of(seen.single, seen.dtype)
+            return value.read() if self._reading and isinstance(value, Stored) else value
         if seen.sort == "struct":
             declaration = self._structs.get(seen.refs[0]) if seen.refs else None
             if declaration is None:  # of a plain class
@@ -219,6 +256,12 @@ class Values:
         if seen.sort == "dict":
             return items
         return [*items.values()] if seen.sort == "list" else tuple(items.values())
+
+    def with_numbers(self) -> Values:
+        """The same, with the numbers in arrays."""
+        made = copy.copy(self)
+        made.numbers, made._reading = False, True
+        return made
 
     def names(
         self, declaration: StructDeclaration, seen: Any, path: Path, *, sizes: bool = True
@@ -269,13 +312,27 @@ class Names(Mapping[str, Any]):
                 if self._with_sizes
                 else values.names(self._declaration, self._seen, self._path)
             )
-            self._known[name] = _derived(field.derivation, names)
+            self._known[name] = derived_value(field.derivation, names)
         return self._known[name]
 
     def of_layer(self, values: Mapping[str, Any]) -> Names:
         """The names of one layer of a stacked instance, with its values of the fields that are stored."""
         made = Names(self._values, self._declaration, self._seen, self._path, sizes=True)
         made._known, made._sizes = {**values}, self.sizes
+        return made
+
+    def with_numbers(self) -> Names | None:
+        """The same with the numbers of arrays."""
+        if not self._values.numbers:
+            return None
+        made = Names(
+            self._values.with_numbers(),
+            self._declaration,
+            self._seen,
+            self._path,
+            sizes=self._with_sizes,
+        )
+        made._sizes = self._sizes
         return made
 
     @property
@@ -298,7 +355,7 @@ class Names(Mapping[str, Any]):
         return len({**self._declaration.fields, **self.sizes})
 
 
-def _has_unknown(expression: Expression, names: Names) -> bool:
+def _has_unknown(expression: Expression, names: Known) -> bool:
     """True if the value of a name is null or unknown."""
     for node in names_in(expression.tree):
         if head_of(node.id) not in names:
@@ -311,37 +368,45 @@ def _has_unknown(expression: Expression, names: Names) -> bool:
     return False
 
 
-def _derived(expression: Expression, names: Names) -> Any:
-    """The value of a derived field, which payloads do not hold; None if it cannot be computed."""
-    if _has_unknown(expression, names):
-        return None
-    # The field itself reports the error when it is read.
-    with contextlib.suppress(NeedsDataError, SchemaError):
-        return evaluate(expression, names, budget=names.budget)
-    return None
-
-
-def _failure(expression: Expression, names: Names) -> str | None:
-    """The end of the message for a condition that fails; None if it holds or cannot be decided."""
+def _evaluated(expression: Expression, names: Known) -> Any:
+    """The value of an expression, with numbers of arrays where it needs them; None if it cannot be computed."""
     if _has_unknown(expression, names):
         return None
     try:
-        verdict = evaluate(expression, names, budget=names.budget)
+        return evaluate(expression, names, budget=names.budget)
+    except NeedsDataError:
+        read = names.with_numbers()
+        return None if read is None else _evaluated(expression, read)
+
+
+def derived_value(expression: Expression, names: Known) -> Any:
+    """The value of a derived field, which payloads do not hold; None if it cannot be computed."""
+    # The field itself reports the error when it is read.
+    with contextlib.suppress(SchemaError):
+        return _evaluated(expression, names)
+    return None
+
+
+def failure(expression: Expression, names: Known) -> str | None:
+    """The end of the message for a condition that fails; None if it holds or cannot be decided."""
+    try:
+        verdict = _evaluated(expression, names)
+        if verdict is None:
+            return None
+        if type(verdict) is Items:
+            return f"\n{expression.text} has a result for each item; write all({expression.text})"
+        if getattr(verdict, "shape", ()) and verdict.size != 1:
+            return (
+                f"\n{expression.text} has a result for each element; write all({expression.text})"
+            )
+        return None if verdict else ""
     except NeedsDataError:
         return None
     except SchemaError as error:
         return f"\n{error.diagnostics[0].message}"
-    if type(verdict) is Items:
-        return f"\n{expression.text} has a result for each item; write all({expression.text})"
-    if getattr(verdict, "shape", ()) and verdict.size != 1:
-        return f"\n{expression.text} has a result for each element; write all({expression.text})"
-    try:
-        return None if verdict else ""
-    except NeedsDataError:
-        return None
 
 
-def _compared(expression: Expression, names: Names) -> str:
+def _compared(expression: Expression, names: Known) -> str:
     """The values that a condition compared: of names, and of functions such as ``len``."""
     shown: dict[str, str] = {}
     parts: list[Any] = [*ast.walk(expression.tree)]

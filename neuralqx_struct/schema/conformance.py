@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES
@@ -39,6 +40,7 @@ from neuralqx_struct.schema.conditions import (
     Instance,
     NeedsDataError,
     Shaped,
+    Stored,
     Values,
     failures,
 )
@@ -129,6 +131,15 @@ def see_node(node: Any) -> Seen:
         return Seen("other", f"{name} that cannot be read")
 
 
+def _see_with_numbers(arrays: Mapping[str, Any], node: Any) -> Seen:
+    """As :func:`see_node`, with the numbers of arrays."""
+    seen = see_node(node)
+    if seen.sort != "array" or node.get("name") not in arrays:
+        return seen
+    value = Stored(seen.dtype, seen.shape, partial(arrays.__getitem__, node["name"]))
+    return Seen("array", seen.text, seen.dtype, seen.shape, value)
+
+
 _OTHER_KEYS = Seen("other", "a dict with keys that are not str")
 
 
@@ -190,23 +201,29 @@ def conform(
 
 def _findings(walk: _Walk, struct: str, value: Any) -> list[Diagnostic]:
     walk.outermost(struct, value)
-    values = Values(walk.document, walk.read, walk.scopes)
+    values = Values(walk.document, walk.read, walk.scopes, numbers=walk.numbers)
     found = [*walk.found, *walk.dims.solve()]
     derived = walk.closed and not found  # of an object, its constructor computes them
     return [*found, *failures(values, walk.constrained, derived=derived)]
 
 
-def conform_node(document: Document, root: Node) -> list[Diagnostic]:
+def conform_node(
+    document: Document, root: Node, arrays: Mapping[str, Any] | None = None
+) -> list[Diagnostic]:
     """Checks a struct node as loads do, with the structs in its pytrees, each of which is an instance tree of its own.
 
     Args:
         document: The schema; structs of those that it uses are checked too.
         root: The node, of one of its structs.
+        arrays: The arrays by name, if constraints on their numbers are checked too; each is read where one needs it.
 
     Returns:
         As :func:`conform`.
     """
     documents = {(each.id, each.version): each for each in document.closure()}
+    read: Reader = see_node
+    if arrays is not None and any(_reads_values(each) for each in documents.values()):
+        read = partial(_see_with_numbers, arrays)
     found: list[Diagnostic] = []
     known = set[Path]()
     # Without a pytree the walk from the root sees all structs; a search for them takes time in a large manifest.
@@ -220,7 +237,7 @@ def conform_node(document: Document, root: Node) -> list[Diagnostic]:
             message = f"expected a struct of {ref.id} version {ref.version}, got {ref.name!r}"
             found.append(Diagnostic("NQX411", "error", message, format_path(path)))
             continue
-        walk = _Walk(owner, see_node, closed=True)
+        walk = _Walk(owner, read, closed=True, numbers=arrays is not None)
         problems = _findings(walk, ref.name, node)
         place = format_path(path)
         found += (dataclasses.replace(d, path=place + d.path.removeprefix("$")) for d in problems)
@@ -232,6 +249,12 @@ def conform_node(document: Document, root: Node) -> list[Diagnostic]:
 def _has_pytrees(document: Document) -> bool:
     fields = (field for struct in document.structs.values() for field in struct.stored.values())
     return any(inner.takes_all for field in fields for inner in walk_type(field.declared))
+
+
+@once
+def _reads_values(document: Document) -> bool:
+    """True if an expression may read the values of fields."""
+    return any(struct.constraints or struct.derivations for struct in document.structs.values())
 
 
 def size_scopes(
@@ -255,8 +278,11 @@ def size_scopes(
 class _Walk:
     """One check of one instance tree."""
 
-    def __init__(self, document: Document, read: Reader, *, closed: bool) -> None:
+    def __init__(
+        self, document: Document, read: Reader, *, closed: bool, numbers: bool = False
+    ) -> None:
         self.document = document
+        self.numbers = numbers
         self.read = read
         self.closed = closed
         self.found: list[Diagnostic] = []

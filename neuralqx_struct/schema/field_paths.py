@@ -9,7 +9,6 @@ Example:
 
 from __future__ import annotations
 
-import ast
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,9 +17,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.grammar import PathStep, head_of, is_given, path_of, steps_of
-from neuralqx_struct.expressions.operators import can_fail, cut
+from neuralqx_struct.expressions.operators import cut
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import INT, Type, walk_type
 from neuralqx_struct.types.text import format_type
@@ -29,7 +27,6 @@ _T = TypeVar("_T")
 _Part = TypeVar("_Part", bound=tuple[Any, ...])
 
 _DEEPEST = 4
-_SCALARS = frozenset({"bool", "int", "float"})
 _MOST = 400  # paths of one struct that are suggested
 
 
@@ -42,7 +39,6 @@ class Reached:
             nothing is known of them.
         many: True if it goes through a list, a tuple or a dict: it has a value for each item.
         static: True if it goes through a static field.
-        unsure: True if some payloads have nothing there: it may go through null, or an item that a list lacks.
         owners: Document, struct and field of every field on the way, one entry for each option.
         stacked: True if it goes through a stacked struct, whose arrays have axes in front.
     """
@@ -50,7 +46,6 @@ class Reached:
     options: tuple[tuple[Document, Type], ...]
     many: bool
     static: bool
-    unsure: bool = False
     owners: tuple[tuple[Document, str, str], ...] = ()
     stacked: bool = False
 
@@ -123,10 +118,9 @@ def single_types(options: tuple[tuple[Document, Type], ...]) -> Iterator[tuple[D
 
 def _entered(owner: Document, struct: str, field: FieldDeclaration, name: str) -> Reached:
     options = () if field.type is None else _options(owner, field.declared)
-    unsure = field.type is None or field.declared.nullable
     stacked = field.type is not None and any(inner.stacks for inner in walk_type(field.declared))
     path = ((owner, struct, name),)
-    return Reached(options, False, field.kind == "static", unsure, path, stacked)
+    return Reached(options, False, field.kind == "static", path, stacked)
 
 
 def _options(owner: Document, declared: Type) -> tuple[tuple[Document, Type], ...]:
@@ -154,7 +148,6 @@ def _field(found: Reached, name: str, prefix: str) -> Reached:
         _once(option for each in made for option in each.options),
         many,
         found.static or all(each.static for each in made),
-        found.unsure or any(each.unsure for each in made),
         _once((*found.owners, *(owner for each in made for owner in each.owners))),
         found.stacked or any(each.stacked for each in made),
     )
@@ -180,57 +173,7 @@ def _item(found: Reached, index: int, prefix: str) -> Reached:
                 f"a list or a tuple at {cut(prefix)}", format_type(option), prefix, index
             )
         made += _options(owner, item)
-    fixed = all(option.fixed_parts for _, option in found.options)
-    unsure = found.unsure or not fixed
-    return Reached(_once(made), found.many, found.static, unsure, found.owners, found.stacked)
-
-
-def may_have_no_value(document: Document, struct: str, declaration: FieldDeclaration) -> bool:
-    """True if some payloads may have no value for a derived field, or one of another type."""
-    expression = declaration.derivation
-    if expression is None or can_fail(
-        expression.tree, functools.partial(_is_unsure, document, struct)
-    ):
-        return expression is not None
-    solid = declaration.declared.solid if declaration.type is not None else ()
-    wanted = {kind for option in solid for kind in option.operands(document)}
-    waiting: list[ast.AST] = [expression.tree]
-    if not wanted or not wanted <= _SCALARS:
-        waiting = []
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Name):
-            found = reach(document, struct, node.id).options
-            kinds = {kind for owner, each in single_types(found) for kind in each.operands(owner)}
-            if not kinds <= _SCALARS or ("float" in kinds and "float" not in wanted):
-                return True
-        elif isinstance(node, ast.Call) and FUNCTIONS[node.func.id].measures:  # type: ignore[attr-defined]
-            continue
-        elif isinstance(node, (ast.Compare, ast.BoolOp)) or _is_truth(node):
-            if node is expression.tree and "bool" not in wanted:
-                return True
-        elif isinstance(node, ast.Div) or isinstance(getattr(node, "value", None), float):
-            if "float" not in wanted:
-                return True
-        else:
-            waiting += getattr(node, "args", None) or ast.iter_child_nodes(node)
-    return False
-
-
-def _is_truth(node: ast.AST) -> bool:
-    """True for a function that gives a truth value."""
-    return isinstance(node, ast.Call) and FUNCTIONS[node.func.id].judges  # type: ignore[attr-defined]
-
-
-def _is_unsure(document: Document, struct: str, path: str) -> bool:
-    """True if a name in an expression may have no value, or values of several types; a size may be that of no array."""
-    try:
-        found = reach(document, struct, path)
-    except (KeyError, PathError):
-        return True
-    parts = [part for _, option in found.options for part in walk_type(option)]
-    is_open = any(part.nullable or ... in part.extents for part in parts)
-    return found.unsure or is_open or len(found.options) != 1
+    return Reached(_once(made), found.many, found.static, found.owners, found.stacked)
 
 
 def renamed(document: Document, struct: str, path: str, rename: Callable[[str, str], str]) -> str:

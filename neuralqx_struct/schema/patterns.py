@@ -12,8 +12,12 @@ Example:
 
 from __future__ import annotations
 
+import importlib
 import re
+import warnings
+from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 import pydantic_core
 from pydantic_core import SchemaValidator, core_schema
@@ -77,3 +81,77 @@ def _require(pattern: str) -> None:
     if objection is not None:
         code, message = objection
         raise SchemaError(message, code=code)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Texts for samples. Python's own parser reads the pattern: most patterns mean the same to both engines, and what it makes
+# of the others is no match.
+
+_MOST_PARTS = 200
+#: A character of each class of characters, and one outside of it.
+_CLASSES = {"DIGIT": "0a", "WORD": "a-", "SPACE": " a"}
+
+
+def texts_of(pattern: str) -> list[str]:
+    """A few texts that a pattern matches, short ones first; none where it is not simple enough."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            parsed = importlib.import_module("re._parser").parse(pattern)
+        made = ["".join(_made(parsed, turn, [_MOST_PARTS])) for turn in range(4)]
+        fit = [text for text in dict.fromkeys(made) if matches(pattern, text)]
+    except (ImportError, AttributeError, re.error, OverflowError, RecursionError, SchemaError, ValueError):
+        return []
+    return sorted(fit, key=len)
+
+
+def _made(parts: Any, turn: int, left: list[int]) -> Iterator[str]:
+    """Yields the parts of a text; ``turn`` is how often parts repeat beyond the least number, and which option they take."""
+    for op, value in parts:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ValueError("expected a shorter pattern")
+        match str(op):
+            case "LITERAL":
+                yield chr(value)
+            case "NOT_LITERAL":
+                yield "a" if value != ord("a") else "b"
+            case "ANY":
+                yield "a"
+            case "IN":
+                yield _character(value, turn)
+            case "BRANCH":
+                yield from _made(value[1][turn % len(value[1])], turn, left)
+            case "SUBPATTERN":
+                yield from _made(value[-1], turn, left)
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                least, most, inner = value
+                for _ in range(min(least + turn, most)):
+                    yield from _made(inner, turn, left)
+            case "AT":
+                continue
+            case _:
+                raise ValueError(f"expected a simpler pattern, got one with {op}")
+
+
+def _character(options: Any, turn: int) -> str:
+    """A character of a set."""
+    if str(options[0][0]) == "NEGATE":
+        outside = "".join(map(_characters, options[1:]))
+        return next((each for each in "a0-_ ~" if each not in outside), "\x00")
+    op, value = options[turn % len(options)]
+    if str(op) == "RANGE":
+        return chr(min(value[0] + turn, value[1]))
+    return _characters((op, value))[0]
+
+
+def _characters(option: Any) -> str:
+    op, value = option
+    match str(op):
+        case "RANGE":
+            return "".join(map(chr, range(value[0], min(value[1], value[0] + 200) + 1)))
+        case "CATEGORY":
+            name = str(value).removeprefix("CATEGORY_")
+            return _CLASSES[name.removeprefix("NOT_")][name.startswith("NOT_")]
+        case _:
+            return chr(value)

@@ -34,6 +34,7 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, StructError, has_errors, shell_word
 from neuralqx_struct.schema import text as limits
+from neuralqx_struct.schema.comparisons import Compared
 from neuralqx_struct.schema.lint import (
     ABOUT_KEYS,
     Findings,
@@ -68,14 +69,16 @@ __all__ = ["lint", "lint_document", "lint_series"]
 # Entry points.
 
 
-def lint(path: str | Path) -> list[Diagnostic]:
+def lint(path: str | Path, *, tries: int | None = None) -> Compared:
     """Checks a schema file, a folder with the versions of one schema, or a folder of such folders.
 
     Args:
         path: The file or folder. A file is checked by itself, without the versions beside it.
+        tries: How many payloads are tried for each two versions; by default 12.
 
     Returns:
-        Every finding, by file and line; files that cannot be read are findings too.
+        Every finding, by file and line; files that cannot be read are findings too. The attribute ``comparisons`` has the
+        number of payloads that were tried.
 
     Raises:
         SchemaMissingError: There is nothing at ``path``.
@@ -87,22 +90,31 @@ def lint(path: str | Path) -> list[Diagnostic]:
     where = Path(path)
     if not where.exists():
         raise SchemaMissingError.at(path)
+    found = Compared()
     try:
         refuse_bundle(where)
     except SchemaError as error:
-        return list(error.diagnostics)
+        found += error.diagnostics
+        return found
     if where in layout_files(where.parent.parent).values():
-        return _lint_layouts(where.parent.parent, [where])
+        found += _lint_layouts(where.parent.parent, [where])
+        return found
     folders = schema_folders(where)
     if folders != [where]:
-        return in_order(found for folder in folders for found in lint(folder))
+        for folder in folders:
+            own = lint(folder, tries=tries)
+            found += own
+            found.comparisons += own.comparisons
+        found[:] = in_order(found)
+        return found
     try:
-        found = lint_series(load_series(where))
-        layouts = layout_files(where).values()
-        return found if has_errors(found) else found + _lint_layouts(where, layouts)
+        found = lint_series(load_series(where), tries=tries)
+        if not has_errors(found):
+            found += _lint_layouts(where, layout_files(where).values())
     except SchemaError as error:
         broken = {d.file for d in error.diagnostics}
-        return in_order({*error.diagnostics, *_readable_parts(where, broken)})
+        found[:] = in_order({*error.diagnostics, *_readable_parts(where, broken)})
+    return found
 
 
 def _lint_layouts(folder: Path, paths: Iterable[Path]) -> list[Diagnostic]:
@@ -115,15 +127,17 @@ def _lint_layouts(folder: Path, paths: Iterable[Path]) -> list[Diagnostic]:
     return [found for path in paths for found in lint_layout(path, series)]
 
 
-def lint_series(series: Series) -> list[Diagnostic]:
+def lint_series(series: Series, *, tries: int | None = None) -> Compared:
     """Checks every version of a schema, and each version against the one before it.
 
     Args:
         series: The versions, as ``load_series`` read them.
+        tries: How many payloads are tried for each two versions; by default 12.
 
     Returns:
-        Every finding, by file and line.
+        Every finding, by file and line, and the comparisons.
     """
+    compared = Compared()
     sources = {version: _source(series, version) for version in series.documents}
     found: list[Diagnostic] = []
     without_errors: set[int] = set()
@@ -137,7 +151,9 @@ def lint_series(series: Series) -> list[Diagnostic]:
         pair = [*_check_gap(older, newer), *_check_reserved(older, newer)]
         neighbours = newer.version == older.version + 1
         if neighbours and {older.version, newer.version} <= without_errors:
-            pair += _check_migration(older, newer, series)
+            own = _check_migration(older, newer, series, tries)
+            pair += own
+            compared.comparisons += own.comparisons
         found += _located(pair, sources[newer.version])
     comments = comments_in(sources.values())
     kept = [*without_silenced(found, comments)]
@@ -146,7 +162,8 @@ def lint_series(series: Series) -> list[Diagnostic]:
         kept += map(unused_comment, unused)
     if series.folder is not None:
         kept += _check_lock(series, series.folder)
-    return in_order(dict.fromkeys(kept))
+    compared += in_order(dict.fromkeys(kept))
+    return compared
 
 
 def lint_document(document: Document, source: Source | None = None) -> list[Diagnostic]:
@@ -291,21 +308,28 @@ def _check_gap(older: Document, newer: Document) -> Findings:
         yield finding("NQX301", ("version",), message, f"add the file of version {missing}")
 
 
-def _check_migration(older: Document, newer: Document, series: Series) -> Findings:
+def _check_migration(
+    older: Document, newer: Document, series: Series, tries: int | None
+) -> Compared:
     """Checks the steps between two valid versions, and the versions of the schemas that they use."""
     # Imported late: evolution is slow to import, and most schemas have one version.
     from neuralqx_struct.evolution.proof import prove
     from neuralqx_struct.evolution.refusals import stops
+    from neuralqx_struct.evolution.trial import IN_LINT, Effort
 
-    found = prove(older, newer)
+    made = Compared()
+    made += prove(older, newer)
     if newer.uses:
         from neuralqx_struct.evolution import compatibility
 
         find = beside(series.folder) if series.folder else among(())
-        found += compatibility.skew_within(newer)
-        found += compatibility.skew_between(older, newer, find)
-    yield from found
-    yield from stops(series, older, newer, found)
+        made += compatibility.skew_within(newer)
+        made += compatibility.skew_between(older, newer, find)
+    effort = IN_LINT if tries is None else Effort.of(tries)
+    found, comparisons = stops(series, older, newer, made, effort)
+    made += found
+    made.comparisons += comparisons
+    return made
 
 
 def _check_reserved(older: Document, newer: Document) -> Findings:

@@ -174,7 +174,7 @@ class ListOf(Collection):
 
     def example(self, sample: Any) -> Any:
         count = sample.length(self.item) if self.length is None else sample.count_of(self.length)
-        return [self.item.example(sample) for _ in range(count)]
+        return sample.items(self.item, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +260,9 @@ class TupleOf(Collection):
         return f"{stub.source(self.sort)}[{', '.join(inside) or '()'}]"
 
     def example(self, sample: Any) -> Any:
-        items = self.items
         if self.variadic:
-            items *= sample.length(items[0])
-        return tuple(item.example(sample) for item in items)
+            return tuple(sample.items(self.items[0], sample.length(self.items[0])))
+        return tuple(item.example(sample) for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +334,8 @@ class DictOf(Collection):
 
     def example(self, sample: Any) -> Any:
         count = sample.length(self.value)
-        return {f"key{place}": self.value.example(sample) for place in range(count)}
+        items = sample.items(self.value, count)
+        return {f"key{place}": item for place, item in enumerate(items)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +389,7 @@ class PyTree(Type):
 
     def example(self, sample: Any) -> Any:
         if sample.field.kind == "static":
-            return int(sample.random.integers(10))
+            return sample.between(0, 9)
         return sample.array("float32", (2,))
 
 

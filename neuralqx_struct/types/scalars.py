@@ -249,7 +249,7 @@ BOOL = Scalar(
     source="bool",
     suggestion=False,
     few=(False, True),
-    draw=lambda sample: bool(sample.random.integers(2)),
+    draw=lambda sample: sample.one_of((False, True)),
 )
 INT = Scalar(
     name="int",

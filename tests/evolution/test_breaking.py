@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -119,9 +120,11 @@ def test_against_a_git_revision(repository, monkeypatch):
     new = repository / "fresh"
     new.mkdir()
     (new / "v1.yaml").write_text(V1.replace("lab.net", "lab.fresh"))
-    assert s.breaking(new, against="git:main") == [], (
+    found = s.breaking(new, against="git:main")
+    assert codes(found) == [("NQX296", "warning")], (
         "a schema that was not there has nothing to break"
     )
+    assert [(each.schema, each.writer) for each in found.comparisons] == [("lab.fresh", None)]
 
 
 @pytest.mark.parametrize(
@@ -330,7 +333,11 @@ def test_a_waiver_needs_a_reason(repository):
 def test_the_command(repository, monkeypatch):
     monkeypatch.chdir(repository.parent)
     result = invoke("breaking", "--against", "git:main")
-    assert (result.exit_code, result.stdout.strip()) == (0, "schemas: compatible with git:main")
+    lines = [
+        "schemas: compatible with git:main",
+        "lab.net: version 1 was not compared: it is the only version, and unchanged",
+    ]
+    assert (result.exit_code, result.stdout.splitlines()) == (0, lines)
     Path("schemas/net/v2.yaml").write_text(V2)
     result = invoke("breaking", "schemas", "--against", "git:main", "--format", "json")
     report = json.loads(result.stdout)
@@ -340,7 +347,86 @@ def test_the_command(repository, monkeypatch):
     assert result.stdout.startswith("::error file=schemas/net/v2.yaml,line=")
     assert invoke("breaking", "--against", "git:main", "--unknown", "drop").exit_code == 0
     assert invoke("breaking", "--against", "git:nope").exit_code == 2
-    assert invoke("breaking", "--against", "nowhere").exit_code in (1, 2)
+    assert invoke("breaking", "--against", "nowhere").exit_code == 2
+
+
+def git_in(folder, *words):
+    names = [
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "-c",
+        "protocol.file.allow=always",
+    ]
+    done = subprocess.run(["git", "-C", folder, *names, *words], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+EDITED = V1.replace("float32", "float64")
+HOOK = f"#!/bin/sh\n{sys.executable} -m neuralqx_struct breaking schemas --against git:main\n"
+
+
+@pytest.mark.parametrize("where", ["the work tree", "a linked work tree", "named by --git-dir"])
+def test_a_hook_of_git_sees_the_edit(repository, tmp_path, where):
+    """Git sets GIT_DIR, GIT_INDEX_FILE and others for its hooks, which are about its own repository."""
+    top = repository.parent
+    hook = top / ".git" / "hooks" / "pre-commit"
+    hook.write_text(HOOK)
+    hook.chmod(0o755)
+    words = []
+    if where == "a linked work tree":
+        git_in(top, "worktree", "add", "-b", "side", tmp_path / "linked")
+        top = tmp_path / "linked"
+    if where == "named by --git-dir":
+        words = [f"--git-dir={top / '.git'}", f"--work-tree={top}"]
+    (top / "schemas" / "net" / "v1.yaml").write_text(EDITED)
+    code, said = git_in(top, *words, "commit", "-a", "-m", "edit")
+    assert code == 1 and "NQX290" in said
+
+
+def test_variables_of_git_name_no_other_repository(repository, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    other.mkdir()
+    git_in(other, "init", "-b", "main")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    (repository / "net" / "v1.yaml").write_text(EDITED)
+    assert codes(s.breaking(repository, against="git:main"))[0] == ("NQX290", "error")
+
+
+@pytest.mark.parametrize("path", ["models", "models/net", "models/net/v1.yaml"])
+def test_a_schema_that_moved_is_found_by_its_identity(repository, path):
+    git_in(repository.parent, "mv", "schemas", "models")
+    moved = repository.parent / path
+    found = s.breaking(moved, against="git:main")
+    assert (found, [each.reader for each in found.comparisons]) == ([], [1])
+    (repository.parent / "models" / "net" / "v1.yaml").write_text(EDITED)
+    assert codes(s.breaking(moved, against="git:main")) == [("NQX290", "error")]
+
+
+def test_schemas_in_other_repositories(repository, tmp_path):
+    """A submodule has its own revisions; a shallow clone lacks old ones, and a bare clone's folder has no schemas."""
+    top = repository.parent
+    (repository / "net" / "v2.yaml").write_text(V2)
+    git_in(top, "add", ".")
+    git_in(top, "commit", "-m", "second")
+    git_in(tmp_path, "clone", "--depth", "1", f"file://{top}", "shallow")
+    shallow = tmp_path / "shallow" / "schemas"
+    assert codes(s.breaking(shallow, against="git:HEAD")) == codes(
+        s.breaking(repository, against="git:HEAD")
+    )
+    assert invoke("breaking", shallow, "--against", "git:HEAD~1").exit_code == 2
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    git_in(outer, "init", "-b", "main")
+    git_in(outer, "submodule", "add", f"file://{top}", "inner")
+    (outer / "inner" / "schemas" / "net" / "v1.yaml").write_text(EDITED)
+    assert "NQX290" in {d.code for d in s.breaking(outer / "inner" / "schemas", against="git:HEAD")}
+    git_in(tmp_path, "clone", "--bare", str(top), "bare.git")
+    out = tmp_path / "bare.git" / "out"
+    out.mkdir()
+    shutil.copytree(repository, out / "schemas")
+    assert invoke("breaking", out / "schemas", "--against", "git:main").exit_code == 2
 
 
 def test_a_baseline_says_what_it_is():

@@ -38,8 +38,7 @@ def test_minima_of_sizes_of_structs_that_other_schemas_hold(name):
     assert "NQX271" not in {d.code for d in verdict(old, series_of([new]), "forward")}
 
 
-@pytest.mark.parametrize(("held", "codes"), [("lab.inner.R", []), ("lab.inner.B[2]", ["NQX301"])])
-def test_parameters_that_other_schemas_give(held, codes):
+def test_parameters_that_other_schemas_give():
     inner = [
         doc(
             {"x": "B[n]"},
@@ -52,7 +51,12 @@ def test_parameters_that_other_schemas_give(held, codes):
     ]
     find = among(inner)
     old, new = (
-        link(doc({"y": held}, version, schema="lab.outer", uses=[f"lab.inner@{version}"]), find)
+        link(
+            doc(
+                {"y": "lab.inner.B[2]"}, version, schema="lab.outer", uses=[f"lab.inner@{version}"]
+            ),
+            find,
+        )
         for version in (1, 2)
     )
-    assert [found.code for found in verdict(old, series_of([new]), "backward")] == codes
+    assert [found.code for found in verdict(old, series_of([new]), "backward")] == ["NQX301"]

@@ -13,7 +13,6 @@ from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.functions import Items, StructValue
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
-from neuralqx_struct.expressions.operators import can_fail
 from tests.builders import bounded
 
 
@@ -177,26 +176,6 @@ def test_sizes_of_shapes_are_names():
         with pytest.raises(SchemaError, match="expected a size, got") as caught:
             from_ast(ast.parse(text, mode="eval").body)
         assert "declare a dim with `equals: " in caught.value.diagnostics[0].hint
-
-
-@pytest.mark.parametrize(
-    ("text", "fails"),
-    [
-        ("a.b + 1", False),
-        ("a.b + c", True),
-        ("a.b + 1 if a.b > 0 else c", False),
-        ("c == None or a.b > 0", False),
-        ("a / 2", False),
-        ("a / max(a, 1)", False),
-        ("1 / a", True),
-        ("a ** 2", True),
-        ("max(a, 1)", False),
-        ("max(a)", True),
-        ("shape(a)[0]", True),
-    ],
-)
-def test_expressions_that_may_have_no_value(text, fails):
-    assert can_fail(parse(text).tree, lambda path: path == "c") is fails
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 from neuralqx_struct.cli.arguments import (
     LIMITS,
     REQUIRED,
+    TRIES,
     Argument,
     choice,
     option,
@@ -17,16 +18,29 @@ from neuralqx_struct.cli.arguments import (
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.named import existing
 from neuralqx_struct.cli.report import Report
-from neuralqx_struct.errors import has_errors, printable
+from neuralqx_struct.errors import StructError, has_errors, printable
+from neuralqx_struct.manifest import Limits
 
 
-def run(path: Path, against: str, **options: Any) -> Report:
+def run(path: Path, against: str, *, limits: Limits | None, **options: Any) -> Report:
     """Compares schemas with an earlier state of them."""
+    from neuralqx_struct.evolution.against import baseline, schemas_below
     from neuralqx_struct.evolution.compatibility import breaking
 
-    found = breaking(existing(path), against=against, **options)
-    text = "" if has_errors(found) else f"{printable(path)}: compatible with {printable(against)}"
-    return Report(text, tuple(found), {"path": path, "against": against}, layout="verdict")
+    now = schemas_below(existing(path))
+    try:
+        before = baseline(str(against), path, wanted=now, limits=limits)
+    except StructError as error:  # nothing can be compared
+        return Report(failures=error.diagnostics)
+    found = breaking(path, against=before, **options)
+    lines = [printable(str(each)) for each in found.comparisons]
+    is_alone = any(each.code == "NQX296" for each in found)
+    if not has_errors(found):
+        what = "nothing was compared" if is_alone else "compatible"
+        lines.insert(0, f"{printable(path)}: {what} with {printable(against)}")
+    comparisons = [each.to_dict() for each in found.comparisons]
+    members = {"path": path, "against": against, "comparisons": comparisons}
+    return Report("\n".join(lines), tuple(found), members, layout="verdict")
 
 
 COMMAND = Command(
@@ -73,11 +87,12 @@ COMMAND = Command(
             reads=True,
             project="waivers",
         ),
+        TRIES,
         LIMITS,
     ),
     examples=(
         "breaking --against git:HEAD",
         "breaking schemas/vmc_state --against ckpt --mode full",
     ),
-    members=("path", "against"),
+    members=("path", "against", "comparisons"),
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.cli.arguments import (
     LIMITS,
     SCHEMA_PATHS,
+    TRIES,
     TRUST,
     VALUES,
     option,
@@ -17,14 +19,16 @@ from neuralqx_struct.cli.arguments import (
 )
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.report import Report, each
-from neuralqx_struct.errors import Diagnostic, has_errors
+from neuralqx_struct.errors import Diagnostic, has_errors, printable
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.schema.comparisons import Comparison
 
 
 def run(
     paths: Sequence[Path],
     *,
     golden: bool,
+    tries: int | None,
     trust: Sequence[str],
     file: Path | None,
     values: dict[str, Any],
@@ -33,8 +37,12 @@ def run(
     """Checks schemas and layouts, and on request their golden payloads or a foreign file."""
     from neuralqx_struct.tools.linting import lint
 
+    comparisons: list[Comparison] = []
+
     def check(path: Path) -> list[Diagnostic]:
-        found = lint(path)
+        compared = lint(path, tries=tries)
+        comparisons.extend(compared.comparisons)
+        found: list[Diagnostic] = [*compared]
         if file is not None and not has_errors(found):
             from neuralqx_struct.layouts.payloads import check_file
 
@@ -48,7 +56,12 @@ def run(
             found += check_golden(path, trust=trust)
         return found
 
-    return each(paths, check, "no errors")
+    report = each(paths, check, "no errors")
+    # Findings say more about the others.
+    lines = [report.text, *(printable(str(one)) for one in comparisons if one.proved)]
+    text = "\n".join(filter(None, lines))
+    members = {**report.members, "comparisons": [one.to_dict() for one in comparisons]}
+    return replace(report, text=text, members=members)
 
 
 COMMAND = Command(
@@ -63,6 +76,7 @@ COMMAND = Command(
             "Also check that the golden payload of each version is still read.",
             project="golden",
         ),
+        TRIES,
         TRUST,
         option(
             "file",
@@ -79,5 +93,5 @@ COMMAND = Command(
         "schema lint schemas/vmc_state --format github",
         "schema lint - < schemas/vmc_state/v1.yaml",
     ),
-    members=("paths",),
+    members=("paths", "comparisons"),
 )

@@ -19,6 +19,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import named_from_root
 from neuralqx_struct.schema.text import KeyPath, Source, path_text
 from neuralqx_struct.types import INT, walk_type
 
@@ -71,6 +72,25 @@ def fields_of(document: Document) -> Iterator[tuple[tuple[str, ...], str, str, F
     for struct_name, struct in document.structs.items():
         for name, declaration in struct.fields.items():
             yield ("structs", struct_name, "fields", name), struct_name, name, declaration
+
+
+def fields_without_value(
+    document: Document, roots: Iterable[str] | None = None, severity: Severity = "warning"
+) -> Findings:
+    """Yields the fields for which no load has a value: payloads do not hold them, and they have no default.
+
+    Args:
+        document: The declaration.
+        roots: The structs that payloads hold; by default its root.
+        severity: The severity.
+    """
+    for name in named_from_root(document, pytrees=True, roots=roots)[0]:
+        for key, declaration in document.structs[name].fields.items():
+            given = declaration.stored or declaration.has_default or declaration.derived is not None
+            if not given:
+                message = "expected a stored value or a default, got neither"
+                hint = f"give the field a default, or pass fill={{{key!r}: ...}} to each load"
+                yield finding("NQX414", ("structs", name, "fields", key), message, hint, severity)
 
 
 def extents_of(declaration: FieldDeclaration) -> Iterator[Expression]:

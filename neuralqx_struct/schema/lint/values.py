@@ -33,6 +33,7 @@ from neuralqx_struct.schema.lint import (
     arguments_of,
     extents_of,
     fields_of,
+    fields_without_value,
     finding,
     root_ints,
     shown_by,
@@ -384,4 +385,5 @@ VALUE_CHECKS: tuple[Callable[[Document], Findings], ...] = (
     _check_defaults,
     _check_examples,
     _check_bounds,
+    fields_without_value,
 )

@@ -1,7 +1,7 @@
 """Feasibility of sizes: can the dims of a document have sizes at all, with their equations and bounds?
 
-Owns :func:`impossible_sizes`, which lint reports. Each product of names counts as an unknown number of its own, so every
-contradiction that is found is one, and some are not found. Fourier-Motzkin elimination decides the rest, within a budget.
+Owns :func:`impossible_sizes`, which lint reports. The range of each equation is computed from the ranges of the names in it,
+one equation at a time: every contradiction that is found is one, and some between several equations are not found.
 
 Example:
     >>> from neuralqx_struct.schema.declarations import DimDeclaration
@@ -12,9 +12,8 @@ Example:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from itertools import product
+from collections.abc import Hashable, Iterator, Mapping
+from math import ceil, floor, gcd, inf
 from typing import TypeVar
 
 from neuralqx_struct.expressions import Expression
@@ -22,12 +21,9 @@ from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.model import FieldDeclaration
 
-_WORK = 300_000  # terms for all sizes of one document, whose author is not trusted
-_FACTORS = 4  # of a product whose bounds are known
-
 _Place = TypeVar("_Place", bound=Hashable)
-#: The least and the greatest value of a name, None for none.
-_Range = tuple[int | None, int | None]
+#: The least and the greatest value of a name.
+_Range = tuple[float, float]
 
 
 def impossible_sizes(
@@ -35,7 +31,7 @@ def impossible_sizes(
     ints: Mapping[str, FieldDeclaration],
     extents: Mapping[_Place, Expression],
 ) -> Iterator[str | _Place]:
-    """Yields the dims, then the places of sizes, that no number fits beside those before them.
+    """Yields the dims, then the places of sizes, that no number fits.
 
     Args:
         dims: The dims of the document.
@@ -43,22 +39,20 @@ def impossible_sizes(
         extents: Sizes in shapes by place. Names that are no dims or ints are sizes too.
     """
     known = {name: dim.equation for name, dim in dims.items() if dim.equation is not None}
-    system = _System(_ranges_of(dims, ints, known))
+    ranges = _ranges_of(dims, ints, known)
     for name in dims:
-        low, high = system.ranges.get(name, (None, None))
-        if low is not None and high is not None and low > high:
+        low, high = ranges.get(name, (0, inf))
+        if low > high:
             yield name
-            system.ranges[name] = 0, None  # reported once, not with each dim that names it
+            ranges[name] = 0, inf  # reported once, not with each dim that names it
     for name, equation in known.items():
         dim, form = dims[name], polynomial(equation, known)
-        bounds = _between(form, dim.min or 0, dim.max)
-        if not system.fits(bounds) or not _has_whole(form, dim):
+        low, high = _range_of_sum(form, ranges)
+        most = inf if dim.max is None else dim.max
+        if low > most or high < (dim.min or 0) or not _has_whole(form, dim):
             yield name
-        else:
-            system.found += bounds
     for place, extent in extents.items():
-        form = polynomial(extent, known)
-        if min(form.values(), default=0) < 0 and not system.fits([form]):
+        if _range_of_sum(polynomial(extent, known), ranges)[1] < 0:
             yield place
 
 
@@ -71,37 +65,41 @@ def _ranges_of(
     ranges = {name: _range_of(field) for name, field in ints.items()}
     for name, dim in dims.items():
         if name not in equations:
-            least, most = ranges.get(name, (None, None))
-            high = min((each for each in (most, dim.max) if each is not None), default=None)
-            ranges[name] = max(least or 0, dim.min or 0), high
+            low, high = ranges.get(name, (0, inf))
+            most = inf if dim.max is None else dim.max
+            ranges[name] = max(low, dim.min or 0), min(high, most)
     return ranges
 
 
 def _range_of(field: FieldDeclaration) -> _Range:
     """The least and the greatest int that the bounds of a field allow."""
-    lows = [] if field.ge is None else [math.ceil(field.ge)]
-    lows += [] if field.gt is None else [math.floor(field.gt) + 1]
-    highs = [] if field.le is None else [math.floor(field.le)]
-    highs += [] if field.lt is None else [math.ceil(field.lt) - 1]
-    return max(lows, default=None), min(highs, default=None)
+    lows = [-inf if field.ge is None else ceil(field.ge)]
+    lows += [] if field.gt is None else [floor(field.gt) + 1]
+    highs = [inf if field.le is None else floor(field.le)]
+    highs += [] if field.lt is None else [ceil(field.lt) - 1]
+    return max(lows), min(highs)
 
 
-def _between(form: Polynomial, low: int | None, high: int | None) -> list[Polynomial]:
-    """The inequalities ``low <= form <= high``, each as a polynomial that is not negative."""
-    found = []
-    if low is not None:
-        found.append(_combined(form, 1, {(): 1}, -low))
-    if high is not None:
-        found.append(_combined(form, -1, {(): 1}, high))
-    return found
+def _range_of_sum(form: Polynomial, ranges: Mapping[str, _Range]) -> _Range:
+    """The range of a polynomial; nothing is known of a part that is no name, as ``n / 2``."""
+    low: float = 0
+    high: float = 0
+    try:
+        for atoms, count in form.items():
+            term: _Range = (count, count)
+            for atom in atoms:
+                known = ranges.get(atom, (0, inf)) if atom.isidentifier() else (-inf, inf)
+                term = _product(term, known)
+            low, high = low + term[0], high + term[1]
+    except OverflowError:  # sizes beyond all arrays
+        return -inf, inf
+    return low, high
 
 
-def _combined(a: Polynomial, times: int, b: Polynomial, others: int) -> Polynomial:
-    """``times * a + others * b``."""
-    found = {atoms: times * count for atoms, count in a.items()}
-    for atoms, count in b.items():
-        found[atoms] = found.get(atoms, 0) + others * count
-    return {atoms: count for atoms, count in found.items() if count}
+def _product(one: _Range, other: _Range) -> _Range:
+    """The range of a product."""
+    ends = [a * b if a and b else 0 for a in one for b in other]
+    return min(ends), max(ends)
 
 
 def _has_whole(form: Polynomial, dim: DimDeclaration) -> bool:
@@ -110,95 +108,4 @@ def _has_whole(form: Polynomial, dim: DimDeclaration) -> bool:
     whole = all(atom.isidentifier() for atoms in form for atom in atoms)
     if dim.max is None or dim.max != (dim.min or 0) or not whole or not counts:
         return True
-    return (dim.max - form.get((), 0)) % math.gcd(*counts) == 0
-
-
-class _System:
-    """Inequalities between products of names, each a polynomial that is not negative.
-
-    Args:
-        ranges: The ranges of names; one that is not there is a size, from 0 on.
-    """
-
-    def __init__(self, ranges: dict[str, _Range]) -> None:
-        self.ranges = ranges
-        self.work = _WORK
-        self.found: list[Polynomial] = []
-
-    def fits(self, more: Iterable[Polynomial]) -> bool:
-        """False if some more inequalities contradict each other or those found."""
-        if self.work < 0:
-            return True
-        forms = [*self.found, *more]
-        names = {atoms for form in forms for atoms in form if atoms}
-        for atoms in sorted(names):
-            forms += self.bounds(atoms)
-        return not self.contradict(forms)
-
-    def range_of(self, atoms: tuple[str, ...]) -> _Range:
-        """The range of a product; nothing is known of a part that is no name, as ``n / 2``."""
-        ranges = [
-            self.ranges.get(atom, (0, None)) if atom.isidentifier() else (None, None)
-            for atom in atoms
-        ]
-        if len(ranges) == 1:
-            return ranges[0]
-        lows = [low for low, _ in ranges if low is not None and low >= 0]
-        highs = [high for _, high in ranges if high is not None]
-        if len(lows) < len(atoms):
-            return None, None
-        return math.prod(lows), math.prod(highs) if len(highs) == len(atoms) else None
-
-    def bounds(self, atoms: tuple[str, ...]) -> Iterator[Polynomial]:
-        """Yields the range of a product, and the ranges of its factors times the others."""
-        yield from _between({atoms: 1}, *self.range_of(atoms))
-        for place in range(len(atoms)) if 1 < len(atoms) <= _FACTORS else ():
-            rest = atoms[:place] + atoms[place + 1 :]
-            least, most = self.range_of(rest)
-            if least is None or least < 0:
-                continue
-            yield from _between({rest: 1}, least, most)
-            low, high = self.range_of((atoms[place],))
-            if low is not None:
-                yield _combined({atoms: 1}, 1, {rest: 1}, -low)
-            if high is not None:
-                yield _combined({atoms: 1}, -1, {rest: 1}, high)
-
-    def contradict(self, forms: Iterable[Polynomial]) -> bool:
-        """True if inequalities contradict each other; False also where the budget is too small to find out."""
-        while True:
-            tightest: dict[frozenset[tuple[tuple[str, ...], int]], int] = {}
-            for form in filter(None, forms):
-                self.work -= len(form)
-                whole = all(atom.isidentifier() for atoms in form for atom in atoms)
-                # Sums of whole numbers are rounded: from 2 * k >= 7 follows k >= 4.
-                step = math.gcd(*(n for atoms, n in form.items() if atoms or not whole)) or 1
-                sums = frozenset((atoms, n // step) for atoms, n in form.items() if atoms)
-                constant = form.get((), 0) // step
-                tightest[sums] = min(tightest.get(sums, constant), constant)
-            if tightest.pop(frozenset(), 0) < 0:
-                return True
-            if not tightest or self.work < 0:
-                return False
-            forms = self.eliminated([{**dict(sums), (): n} for sums, n in tightest.items()])
-
-    def eliminated(self, forms: Iterable[Polynomial]) -> list[Polynomial]:
-        """The inequalities that follow for all names but one, which the fewest combinations eliminate."""
-        above: dict[tuple[str, ...], list[Polynomial]] = {}
-        below: dict[tuple[str, ...], list[Polynomial]] = {}
-        for form in forms:
-            for atoms, count in form.items():
-                if atoms:
-                    (above if count > 0 else below).setdefault(atoms, []).append(form)
-
-        def combinations(atoms: tuple[str, ...]) -> int:
-            return len(above.get(atoms, ())) * len(below.get(atoms, ()))
-
-        chosen = min(sorted(above.keys() | below.keys()), key=combinations)
-        found = [form for form in forms if chosen not in form]
-        for a, b in product(above.get(chosen, ()), below.get(chosen, ())):
-            self.work -= len(a) + len(b)
-            if self.work < 0:
-                break
-            found.append(_combined(a, -b[chosen], b, a[chosen]))
-        return found
+    return (dim.max - form.get((), 0)) % gcd(*counts) == 0

@@ -1,0 +1,1066 @@
+"""Drawing: random values of declared types that keep limits and constraints, for payloads and for examples of classes.
+
+What is drawn is neutral: arrays are :class:`~neuralqx_struct.schema.conditions.Stored`, structs are values of expressions, all
+else is as in Python. ``samples.py`` makes manifests of it, ``classes/examples.py`` instances.
+
+Fields are drawn in the order in which they depend on each other. Limits come from fields and from constraints; equalities and
+lengths that constraints demand are made true. Where a constraint fails all the same, the fields that it names are drawn again,
+near to its other numbers.
+
+Example:
+    >>> held = Drawn({"a": 1, "b": [2]}, None)
+    >>> held["b"], len(held)
+    ([2], 2)
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import random
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+from neuralqx_struct.dtypes import DTYPES, dtype_named
+from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
+from neuralqx_struct.expressions.functions import StructValue, items_of
+from neuralqx_struct.expressions.grammar import head_of, is_given, names_in, steps_of
+from neuralqx_struct.expressions.items import Budget
+from neuralqx_struct.schema.bounds import (
+    Lengths,
+    Limits,
+    bounded,
+    equalities,
+    inside,
+    is_limited,
+    length_misses,
+    lengths_in,
+    limits_of,
+    scalar_misses,
+)
+from neuralqx_struct.schema.conditions import Shaped, Stored, derived_value, failure
+from neuralqx_struct.schema.field_paths import given_values, once
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.patterns import texts_of
+from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.scopes import given_sizes, int_fields, sizes_of_struct
+from neuralqx_struct.schema.stacks import layers
+from neuralqx_struct.schema.text import path_text
+from neuralqx_struct.types import Array, Extent, Type, walk_type
+from neuralqx_struct.types.builders import LiveBuilder
+from neuralqx_struct.types.text import read_value
+
+#: Sizes of axes by the names of the fields on the way.
+Counts = Mapping[tuple[str, ...], Mapping[int, int]]
+
+_PLAIN = frozenset({bool, int, float, complex, str, bytes})
+_DEEPEST = 4  # structs inside structs; deeper, lists are as short as allowed and unions have no structs
+_WHOLE = 1 << 53  # the largest number
+_FEW = 256  # numbers in arrays that are not all the same
+_TRIES = 20  # values of a field that its limits may refuse
+_REPAIRS = 40  # fields of a struct that are drawn again for its constraints
+_STEPS = 100_000  # of the evaluation of the constraints of one struct
+
+
+class UnfitError(Exception):
+    """No value fits.
+
+    Attributes:
+        document: The schema of the path.
+        path: The place in it.
+        reason: The requirement that no value met.
+    """
+
+    def __init__(self, document: Document, path: tuple[str, ...], reason: str) -> None:
+        super().__init__(f"{path_text(path)}: {reason}")
+        self.document, self.path, self.reason = document, path, reason
+
+
+class Decks:
+    """The options of each place that were not drawn yet, so that all are drawn before one of them is drawn again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[Any, list[Any]]] = {}
+        self._new: dict[Hashable, tuple[Any, list[Any]]] = {}
+
+    def pick(
+        self,
+        source: random.Random,
+        place: Hashable,
+        options: Sequence[Any],
+        allowed: Sequence[Any] | None = None,
+    ) -> Any:
+        """One of the options of a place, of those that are ``allowed`` if not all are."""
+        _, left = self._new.get(place) or self._kept.get(place) or (options, [*options])
+        fit = [n for n, each in enumerate(left) if allowed is None or each in allowed]
+        at = source.choice(fit) if fit else len(left)
+        found = left[at] if fit else source.choice(allowed or options)
+        rest = [each for n, each in enumerate(left) if n != at]
+        # It keeps the options: their identity may be a part of the place.
+        self._new[place] = options, rest or [*options]
+        return found
+
+    def keep(self) -> None:
+        """Takes the options that were drawn since the last call as drawn."""
+        self._kept |= self._new
+        self.drop()
+
+    def drop(self) -> None:
+        """Forgets the options that were drawn since the last call of either."""
+        self._new = {}
+
+
+class DrawnKey(Shaped):
+    """Random keys of an implementation, with their words."""
+
+    def __init__(self, impl: str, words: Stored) -> None:
+        super().__init__("", words.shape[:-1])
+        self.impl, self.words = impl, words
+
+
+class Drawn(Mapping[str, Any]):
+    """The fields of a struct that was drawn, as its expressions see them.
+
+    Args:
+        values: Those that are stored.
+        draw: Where they were drawn, which knows the sizes.
+        numbers: Whether arrays are those of numpy.
+        ref: The document and the name of the struct.
+        sizes: Whether sizes are names too.
+    """
+
+    def __init__(
+        self,
+        values: dict[str, Any],
+        draw: Any,
+        *,
+        numbers: bool = False,
+        ref: tuple[Document, str] | None = None,
+        sizes: bool = False,
+    ) -> None:
+        self.values_by_name, self.ref = values, ref
+        self._draw, self._numbers, self._sizes = draw, numbers, sizes
+        self.budget = Budget(_STEPS)
+
+    @property
+    def _fields(self) -> Mapping[str, FieldDeclaration]:
+        if self.ref is None:
+            return {}
+        document, name = self.ref
+        return document.structs[name].fields
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.values_by_name:
+            value = self.values_by_name[name]
+            return with_numbers(value) if self._numbers else value
+        declaration = self._fields.get(name)
+        if declaration is None:
+            return self._draw.size_named(name) if self._sizes else self.values_by_name[name]
+        if declaration.derivation is None:
+            return None  # payloads do not hold it
+        known = Drawn(
+            self.values_by_name, self._draw, numbers=self._numbers, ref=self.ref, sizes=True
+        )
+        known.budget = self.budget
+        return derived_value(declaration.derivation, known)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.values_by_name, **self._fields})
+
+    def __len__(self) -> int:
+        return len({**self.values_by_name, **self._fields})
+
+    def with_numbers(self) -> Drawn | None:
+        """The same with arrays of numpy; None if they are already."""
+        if self._numbers:
+            return None
+        made = Drawn(self.values_by_name, self._draw, numbers=True, ref=self.ref, sizes=self._sizes)
+        made.budget = self.budget
+        return made
+
+
+def with_numbers(value: Any) -> Any:
+    """A value with arrays of numpy."""
+    if isinstance(value, Stored):
+        return value.read()
+    if type(value) is StructValue:
+        return StructValue(value.fields.with_numbers() or value.fields, value.nodes)  # type: ignore[attr-defined]
+    return mapped(with_numbers, value) if isinstance(value, (list, tuple, dict)) else value
+
+
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """A collection with other items."""
+    if isinstance(value, dict):
+        return {key: function(item) for key, item in value.items()}
+    return type(value)(map(function, value))
+
+
+class _Plan(NamedTuple):
+    """The facts about a struct that drawing needs.
+
+    Attributes:
+        fields: The fields with the limits of constraints.
+        order: Their names in the order of drawing.
+        limited: Those of which a value may be refused.
+        read: Those on which constraints depend.
+        sizes: The names of sizes.
+        lengths: The sizes of axes that constraints demand.
+        equal: Both sides of equalities, the first of which may be given the value of the other.
+        heads: The fields that may be drawn again for each constraint.
+    """
+
+    fields: Mapping[str, FieldDeclaration]
+    order: Sequence[str]
+    limited: frozenset[str]
+    read: frozenset[str]
+    sizes: frozenset[str]
+    lengths: Lengths
+    equal: Sequence[tuple[ast.Name, ast.expr]]
+    heads: Sequence[frozenset[str]]
+
+
+@once
+def _given(document: Document) -> frozenset[str]:
+    return frozenset(given_sizes(document))
+
+
+@once
+def _plans(document: Document) -> dict[Hashable, _Plan]:
+    return {}
+
+
+def _planned(
+    document: Document, name: str, around: Limits, counted: frozenset[str], held: frozenset[str]
+) -> _Plan:
+    struct = document.structs[name]
+    own = lengths_in(struct)
+    fields = bounded(struct, limits_of(struct, around))
+    fields = {key: each for key, each in fields.items() if key in held}
+    is_root = name == document.root
+    given = given_values(document).values() if is_root else ()
+    fixed = _given(document) if is_root else frozenset[str]()
+    first = {head for each in given for head in each.heads}
+    counted |= {path[0] for path in own}
+
+    def turn(key: str) -> int:
+        if key in fixed:
+            return 1 if key in document.dims else 0
+        return 0 if key in first else 1 + _turn(fields[key], key in counted)
+
+    equal = [
+        (side, other)
+        for side, other in equalities(struct)
+        if isinstance(side, ast.Name) and head_of(side.id) not in fixed | first
+    ]
+    heads = [_heads(struct, each.expression) for each in struct.constraints]
+    return _Plan(
+        fields,
+        sorted(fields, key=turn),
+        frozenset(key for key, each in fields.items() if is_limited(each)),
+        frozenset().union(*heads),
+        frozenset(sizes_of_struct(document, name)) | {*struct.params},
+        own,
+        equal,
+        [each - fixed - first for each in heads],
+    )
+
+
+def _turn(declaration: FieldDeclaration, counted: bool) -> int:
+    """The order of drawing: plain values, as sizes may be equal to them; then what has no given length; arrays last."""
+    declared = declaration.declared
+    if declared.element:
+        return 3 if counted else 4
+    plain = not any(branch.parts or branch.refers for branch in declared.branches)
+    return 0 if plain else 1 + counted
+
+
+def _heads(struct: StructDeclaration, expression: Expression) -> frozenset[str]:
+    """The stored fields on which an expression depends."""
+    found: set[str] = set()
+    waiting = [*expression.heads]
+    while waiting:
+        head = waiting.pop()
+        declaration = struct.fields.get(head)
+        if declaration is None or head in found:
+            continue
+        found.add(head)
+        if declaration.derivation is not None:
+            waiting += declaration.derivation.heads
+    return frozenset(found & struct.stored.keys())
+
+
+@dataclass(kw_only=True)
+class Draw:
+    """One struct in the making; types draw their values from it.
+
+    Attributes:
+        document: The declaration.
+        random: Source of all choices.
+        decks: The options that were not drawn yet.
+        left: How many structs and arrays may still be made.
+        near: Another version, whose limits are tried as well.
+        small: The number that all numbers, sizes and lengths shall be, as far as they may; None for random ones.
+        alike: Whether the structs in a list are the same but for the numbers in arrays.
+        classes: Structs and enums of Python by name; none for payloads.
+        dims: Sizes of declared dims.
+        ints: Sizes of the root, and its static ints, which equations of dims name.
+        root: The fields of the root that are drawn.
+        solving: The dims whose equations are being computed, which may name them.
+        chosen: Dtypes of choices.
+        local: Other sizes of the instance.
+        values: The fields of the instance that are drawn.
+        struct_name: Its struct.
+        name: The field.
+        field: Its declaration.
+        lead: The sizes of the axes in front of those that arrays declare.
+        depth: The number of structs around it.
+        outermost: Whether no struct of the document is around it.
+        limits: Bounds from constraints of the structs around it, by the fields on the paths.
+        lengths: Sizes of axes from constraints, likewise.
+        hints: Numbers near to which a number may satisfy a constraint.
+        plan: The facts about its struct.
+    """
+
+    document: Document
+    random: random.Random
+    decks: Decks
+    left: list[int]
+    near: Document | None = None
+    small: int | None = None
+    alike: bool = False
+    classes: Mapping[str, Any] = field(default_factory=dict)
+    dims: dict[str, int] = field(default_factory=dict)
+    ints: dict[str, int] = field(default_factory=dict)
+    root: dict[str, Any] = field(default_factory=dict)
+    solving: frozenset[str] = frozenset()
+    chosen: dict[str, str] = field(default_factory=dict)
+    local: dict[str, int] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    struct_name: str = ""
+    name: str = ""
+    lead: tuple[int, ...] = ()
+    depth: int = 0
+    outermost: bool = True
+    limits: Limits = field(default_factory=dict)
+    lengths: Counts = field(default_factory=dict)
+    hints: Sequence[float] = ()
+    plan: Any = None
+    field: Any = None
+
+    def changed(self, **members: Any) -> Self:
+        """The same with other members; ``dataclasses.replace`` takes ten times as long."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.__dict__.update(members)
+        return made
+
+    # --- choices ---------------------------------------------------------------------------------------------------
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number."""
+        return self.random.randint(low, high)
+
+    def one_of(self, values: Sequence[Any]) -> Any:
+        """One of some values; each is drawn before one is drawn again."""
+        return self.pick(id(values), values)
+
+    def pick(self, what: Hashable, values: Sequence[Any], allowed: Sequence[Any] | None = None) -> Any:
+        """As :meth:`one_of`, for values that are made anew each time."""
+        place = (self.document.id, self.struct_name, self.name, what)
+        return self.decks.pick(self.random, place, values, allowed)
+
+    def unfit(self, reason: str) -> UnfitError:
+        """The error of a field for which no value fits."""
+        path = ("structs", self.struct_name, "fields", self.name)
+        return UnfitError(self.document, path if self.name else path[:2], reason)
+
+    def take(self) -> None:
+        """Counts a struct or an array."""
+        self.left[0] -= 1
+        if self.left[0] < 0:
+            raise self.unfit("no payload that is small enough could be drawn")
+
+    # --- sizes -----------------------------------------------------------------------------------------------------
+
+    def any_size(self, least: int = 0, most: int | None = None, dim: str = "") -> int:
+        """A size within bounds; of a declared dim, or of none."""
+        raise NotImplementedError
+
+    def named(self, name: str) -> int:
+        """The number of a name in this instance; the first time, a new one."""
+        if name in self.local:
+            return self.local[name]
+        if name in self.document.dims:
+            return self.dim(name)
+        if is_given(name):
+            return self.given_value(name)
+        least, most = self.bounds_of_size(name)
+        return self.local.setdefault(name, self.any_size(least, most))
+
+    def bounds_of_size(self, name: str, least: int = 0, most: int | None = None) -> tuple[int, int | None]:
+        """The bounds of a size with those that constraints give it."""
+        bounds = self.limits.get((name,), {})
+        low, high = bounds.get("ge"), bounds.get("le")
+        low = _largest(low, bounds["gt"] + 1 if "gt" in bounds else None)
+        high = _smallest(high, bounds["lt"] - 1 if "lt" in bounds else None, most)
+        return math.ceil(max(least, low or 0)), None if high is None else math.floor(high)
+
+    def given_value(self, name: str) -> int:
+        """The value that fields of the root have for an equation; a new one before they are drawn."""
+        try:
+            found = evaluate(given_values(self.document)[name], self.root)
+        except SchemaError:  # what such a field holds needs the size itself
+            return self.any_size()
+        if type(found) is not int:
+            raise self.unfit(f"no size {name} could be drawn")
+        return found
+
+    def dim(self, name: str) -> int:
+        """The size of a declared dim."""
+        if name not in self.dims:
+            dim = self.document.dims[name]
+            least, most = self.bounds_of_size(name, dim.min or 0, dim.max)
+            if dim.equation is None or name in self.solving or self.is_loose:
+                self.dims[name] = self.any_size(least, most, name)
+            elif len(self.solving) < 24:
+                solving = self.solving | {name}
+                root = self.changed(local=self.ints, solving=solving)
+                found = root.number(dim.equation)
+                if found < least or (most is not None and found > most):
+                    raise UnfitError(self.document, ("dims", name), "no size within its bounds could be drawn")
+                self.dims[name] = found
+            else:
+                raise UnfitError(self.document, ("dims", name), "it depends on too many other dims")
+        return self.dims[name]
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether equations of dims are left out."""
+        return False
+
+    def number(self, size: Expression) -> int:
+        """The number of a size."""
+        if size.text == ANY:
+            return self.any_size()
+        if size.text in size.names:
+            return self.checked(size, self.named(size.text))
+        try:
+            found = evaluate(size, {name: self.named(name) for name in sorted(size.names)})
+        except SchemaError as error:
+            raise self.unfit(f"no size {size.text} could be drawn: {error.diagnostics[0].message}") from None
+        return self.checked(size, found)
+
+    def checked(self, size: Expression, found: Any) -> int:
+        """The number of a size if it is one."""
+        if found < 0 or found != int(found):
+            raise self.unfit(f"no size {size.text} could be drawn, one was {found}")
+        return int(found)
+
+    def shape(self, extents: Sequence[Extent]) -> tuple[int, ...]:
+        """The sizes of a shape."""
+        self.show(extents)
+        sizes = [*self.lead]
+        for extent in extents:
+            if extent is ...:
+                sizes += [self.any_size() for _ in range(self.between(0, 2))]
+            else:
+                sizes.append(self.number(extent))
+        return tuple(sizes)
+
+    def show(self, sizes: Sequence[Extent]) -> None:
+        """Notes the sizes in a type."""
+
+    def count_of(self, size: Expression) -> int:
+        """The length of a list of a declared length."""
+        self.show([size])
+        return self.number(size)
+
+    def length(self, item: Type) -> int:
+        """The length of a list or dict, of which only the outermost has limits."""
+        raise NotImplementedError
+
+    def size_named(self, name: str) -> int:
+        """A size that expressions of the struct may name.
+
+        Raises:
+            KeyError: There is none.
+        """
+        if name in self.document.dims or name in self.plan.sizes:
+            return self.named(name)
+        raise KeyError(name)
+
+    # --- structs ---------------------------------------------------------------------------------------------------
+
+    def struct(self, name: str, bound: Mapping[str, int]) -> StructValue:
+        """A struct whose parameters are ``bound``."""
+        self.take()
+        is_root = self.outermost and name == self.document.root
+        made = self.changed(
+            local=self.ints if is_root else {**bound},
+            values={},
+            struct_name=name,
+            name="",
+            depth=self.depth + 1,
+            outermost=False,
+            limits=inside(self.limits, self.name),
+            lengths=inside(self.lengths, self.name),
+            hints=(),
+        )
+        made.local |= bound
+        if is_root:
+            made.root = made.values
+        made.draw_fields(is_root=is_root)
+        struct = self.document.structs[name]
+        nodes = [key for key, each in struct.stored.items() if each.kind == "node"]
+        return StructValue(Drawn(made.values, made, ref=(self.document, name)), nodes)
+
+    def held(self, struct: StructDeclaration) -> frozenset[str]:
+        """The names of the fields that are drawn."""
+        return frozenset(struct.stored)
+
+    def draw_fields(self, *, is_root: bool) -> None:
+        """Draws all fields of the struct."""
+        struct = self.document.structs[self.struct_name]
+        counted = frozenset(path[0] for path in self.lengths)
+        around = limits_in(self.document) if is_root else self.limits
+        place = (self.struct_name, is_root, counted, type(self))
+        plan = _plans(self.document).get(place) if is_root or not around else None
+        if plan is None:
+            plan = _planned(self.document, self.struct_name, around, counted, self.held(struct))
+            if is_root or not around:
+                _plans(self.document)[place] = plan
+        self.limits, self.plan = limits_of(struct, around) if struct.constraints else around, plan
+        for name in plan.order:
+            self.draw_field(name, is_root=is_root)
+        self.repair(struct)
+
+    def draw_field(self, name: str, *, is_root: bool = False) -> None:
+        """Draws one field, and others that are equal to it."""
+        self.name, self.field = name, self.plan.fields[name]
+        ints = int_fields(self.document) if is_root else {}
+        self.count()
+        if is_root and name in _given(self.document):
+            self.values[name] = self.given_int()
+        elif name not in self.values:
+            self.values[name] = self.fitting()
+        if name in ints and type(self.values[name]) is int:
+            self.ints.setdefault(name, self.values[name])
+        if self.plan.equal and not self.lead:
+            self.equate()
+
+    def given_int(self) -> int | None:
+        """The value of a static int of the root that is the size of its name."""
+        name = self.name
+        if name in self.values:
+            return self.values[name]
+        if name not in self.ints and name not in self.document.dims:
+            return self.fitting()
+        if self.field.declared.nullable and self.small is None and self.between(0, 3) == 0:
+            return None
+        found = self.named(name)
+        misses = scalar_misses(self.field, found)
+        if misses:
+            raise self.unfit(f"no number could be drawn: {misses[0]}")
+        return found
+
+    def fitting(self) -> Any:
+        """A value that keeps the limits of the field."""
+        if self.name not in self.plan.limited:
+            return self.value()
+        misses: list[str] = []
+        for turn in range(_TRIES):
+            value = self.value() if turn == 0 else self.changed(small=None).value()
+            misses = self.misses(self.field, value)
+            if not misses:
+                return value
+        raise self.unfit(f"no value within its limits could be drawn: {misses[0]}")
+
+    @staticmethod
+    def misses(declaration: FieldDeclaration, value: Any) -> list[str]:
+        """The limits of a field that a value violates."""
+        if isinstance(value, (list, dict)):
+            return length_misses(declaration, len(value), "items")
+        return scalar_misses(declaration, value) if type(value) in _PLAIN else []
+
+    def value(self) -> Any:
+        """A value of the field."""
+        given = self.given()
+        if not given:
+            return self.field.declared.example(self)
+        declared = self.field.declared
+        return read_value(self.one_of(given), declared, LiveBuilder(self.document))
+
+    def given(self) -> Sequence[Any]:
+        """The values that the field names, one of which it shall have."""
+        choices = self.field.choices
+        return choices if choices and self.is_plain(self.field.declared) else ()
+
+    def is_plain(self, declared: Type) -> bool:
+        """True for a type without arrays and structs."""
+        parts = walk_type(declared)
+        return not any(part.element or self.document.is_struct(part.refers) for part in parts)
+
+    # --- constraints -----------------------------------------------------------------------------------------------
+
+    def count(self) -> None:
+        """Gives the field, and those inside of it, the lengths that constraints demand, if they are known."""
+        for path, axes in self.plan.lengths.items():
+            for axis, length in axes.items() if path[0] == self.name else ():
+                try:
+                    found = evaluate_tree(length, self.known())
+                except SchemaError:
+                    continue
+                if type(found) is int and found >= 0:
+                    counts = {**self.lengths.get(path, {}), axis: found}
+                    self.lengths = {**self.lengths, path: counts}
+        for axis, found in self.lengths.get((self.name,), {}).items():
+            extents = self.field.declared.extents
+            if not extents:
+                lengths = {"min_length": found, "max_length": found}
+                self.field = self.field.model_copy(update=lengths)
+            elif axis < len(extents) and extents[axis] is not ... and ... not in extents[:axis]:
+                size = extents[axis].text
+                if size.isidentifier() and size not in self.document.dims:
+                    self.local.setdefault(size, found)
+
+    def known(self) -> Drawn:
+        """The values and sizes that expressions of the struct may name."""
+        made = Drawn(self.values, self, ref=(self.document, self.struct_name), sizes=True)
+        # A field that is not drawn yet is no name: what needs it waits.
+        made.ref = None if self.name else made.ref
+        return made
+
+    def equate(self) -> None:
+        """Makes equalities true: the path on one side gets the value of the other one."""
+        done: set[str] = set()
+        for side, other in self.plan.equal:
+            head = head_of(side.id)
+            if side.id in done or head not in self.values:
+                continue
+            names = self.known()
+            try:
+                held, found = evaluate_tree(side, names), evaluate_tree(other, names)
+                equal = evaluate_tree(ast.Compare(side, [ast.Eq()], [other]), names)
+            except (KeyError, SchemaError):
+                continue
+            replaced = items_of(held) or [held]
+            if not all(type(each) in _PLAIN for each in (found, *replaced)):
+                continue
+            if equal is not True:
+                made = exchanged(self.values[head], steps_of(side.id), found)
+                if self.misses(self.plan.fields[head], made):
+                    continue
+                self.values[head] = made
+            done |= {side.id, *([other.id] if isinstance(other, ast.Name) else [])}
+
+    def repair(self, struct: StructDeclaration) -> None:
+        """Draws fields again until all constraints hold."""
+        if not struct.constraints:
+            return
+        self.name = ""
+        for turn in range(_REPAIRS):
+            broken = self.broken(struct)
+            if broken is None:
+                return
+            heads = sorted(self.plan.heads[broken])
+            if not heads or turn == _REPAIRS - 1:
+                break
+            expression = struct.constraints[broken].expression
+            self.hints = self.numbers_near(expression)
+            name = heads[(turn + self.between(0, 1)) % len(heads)]
+            self.values.pop(name)
+            self.draw_field(name)
+            self.hints, self.name = (), ""
+        text = struct.constraints[broken].expression.text
+        raise self.unfit(f"no values with {text} could be drawn")
+
+    def broken(self, struct: StructDeclaration) -> int | None:
+        """The position of the first constraint that fails."""
+        names = self.known()
+        if self.lead:
+            held = {name: with_numbers(value) for name, value in self.values.items()}
+            every = [
+                Drawn({**self.values, **layer}, self, ref=names.ref, sizes=True)
+                for layer in layers(held, self.lead)
+            ]
+        else:
+            every = [names]
+        for place, constraint in enumerate(struct.constraints):
+            if any(failure(constraint.expression, each) is not None for each in every):
+                return place
+        return None
+
+    def numbers_near(self, expression: Expression) -> list[float]:
+        """The numbers in an expression and of the names in it."""
+        names = self.known()
+        found: list[float] = []
+        for node in ast.walk(expression.tree):
+            if isinstance(node, (ast.Constant, ast.Name)):
+                value = None
+                try:
+                    value = evaluate_tree(node, names)
+                except (KeyError, SchemaError):
+                    continue
+                if type(value) in (int, float) and abs(value) < _WHOLE:
+                    found.append(value)
+        return found
+
+    # --- types -----------------------------------------------------------------------------------------------------
+
+    def inner_struct(self, declared: Type) -> Any:
+        """A struct that a type names."""
+        owner, name = self.document.place_of(declared.refers)
+        if name not in owner.structs:
+            raise self.unfit(f"the schema has no struct {declared.refers}")
+        self.show(declared.arguments)
+        sizes = map(self.number, declared.arguments)
+        bound = dict(zip(owner.structs[name].params, sizes, strict=False))
+        if owner is self.document:
+            return self.struct(name, bound)
+        return self.other(owner).struct(name, bound)
+
+    def other(self, owner: Document) -> Draw:
+        """The draw of a struct of another document, whose sizes are its own."""
+        return self.changed(
+            document=owner, near=None, dims={}, ints={}, chosen={}, outermost=True
+        )
+
+    def stacked(self, item: Type, axes: Sequence[Expression]) -> Any:
+        """The struct that a type names, with axes in front of those of its arrays."""
+        return self.changed(lead=self.shape(axes)).inner_struct(item)
+
+    def items(self, item: Type, count: int) -> list[Any]:
+        """The items of a list or dict."""
+        if not self.alike or count < 2 or not self.holds_structs(item):
+            return [item.example(self) for _ in range(count)]
+        first = item.example(self)
+        return [first, *(self.again(first) for _ in range(count - 1))]
+
+    def again(self, value: Any) -> Any:
+        """A value with other arrays of the same dtypes and shapes."""
+        if isinstance(value, DrawnKey):
+            return DrawnKey(value.impl, self.again(value.words))
+        if isinstance(value, Stored):
+            self.take()
+            return Stored(value.dtype, value.shape, value.read)
+        if type(value) is StructValue:
+            self.take()
+            held: Any = value.fields
+            made = Drawn(mapped(self.again, held.values_by_name), held._draw, ref=held.ref)  # noqa: SLF001
+            return StructValue(made, value.nodes)
+        return mapped(self.again, value) if isinstance(value, (list, tuple, dict)) else value
+
+    def branch(self, options: tuple[Type, ...]) -> Type:
+        """One option of a union; deep inside one without structs."""
+        allowed: Sequence[Type] | None = None
+        if self.depth >= _DEEPEST:
+            allowed = [option for option in options if not self.holds_structs(option)]
+        if not allowed and self.small is not None:
+            allowed = [option for option in options if option.nullable is (self.small == 0)]
+        found: Type = self.pick(("branch", options), options, allowed or None)
+        return found
+
+    def holds_structs(self, declared: Type) -> bool:
+        """True if a type names a struct."""
+        return any(self.document.is_struct(inner.refers) for inner in walk_type(declared))
+
+    def dtype(self, declared: Array) -> str:
+        """The dtype of an array: one of its family, or that of its choice in the payload."""
+        if not declared.choice:
+            dtypes = declared.dtypes
+            return dtypes[0] if len(dtypes) == 1 else self.pick(("dtype", dtypes), dtypes)
+        if declared.element not in self.chosen:
+            self.chosen[declared.element] = self.pick(("dtype", declared.choice), declared.choice)
+        return self.chosen[declared.element]
+
+    def array(self, dtype: str, shape: Sequence[int]) -> Stored:
+        """An array."""
+        self.take()
+        seed = self.random.getrandbits(32)
+        hints = (*self.hints, *self.near_numbers())
+        is_read = self.name in self.plan.read
+        read = partial(numbers_of, self.field, dtype, tuple(shape), seed, self.small, hints, is_read)
+        return Stored(dtype, shape, read)
+
+    def key(self, impl: str | None, shape: Sequence[int]) -> DrawnKey:
+        """Random keys."""
+        impl = impl or "threefry2x32"
+        words = 2 if impl == "threefry2x32" else 4
+        return DrawnKey(impl, self.array("uint32", (*shape, words)))
+
+    # --- numbers and text ------------------------------------------------------------------------------------------
+
+    def integer(self) -> int:
+        """An int within the limits of the field."""
+        step = int(self.field.multiple_of or 1) or 1
+        low, high = self.interval(1)
+        first, last = math.ceil(low / step), math.floor(high / step)
+        if self.small is not None and not self.hints:
+            return step * min(max(first, math.ceil(self.small / step)), max(first, last))
+        options = [int(each) for each in self.numbers(low, high, 1) if each == int(each)]
+        found = self.drawn("int", options)
+        return step * self.between(first, max(first, last)) if found is None else found
+
+    def floating(self) -> float:
+        """A float within the limits of the field."""
+        low, high = self.interval(0.25)
+        step = self.field.multiple_of
+        if step:
+            low, high = step * math.ceil(low / step), step * math.floor(high / step)
+        if self.small is not None and not self.hints:
+            least = step * math.ceil(self.small / step) if step else self.small
+            return float(min(max(low, least), max(low, high)))
+        found = self.drawn("float", self.numbers(low, high, 0.25))
+        if found is None:
+            if step:
+                return float(low + step * self.between(0, max(0, int((high - low) / step))))
+            found = self.random.uniform(low, high)
+            near = round(found * 8) / 8  # such numbers are exact in all dtypes
+            found = near if low <= near <= high else found
+        return float(found)
+
+    def drawn(self, what: str, options: Sequence[float]) -> float | None:
+        """One of the numbers that matter, or None for any other."""
+        every = [*options, *[None] * (len(options) + 1)]
+        return self.random.choice(every) if self.hints else self.pick(what, every, every)
+
+    def interval(self, least: float) -> tuple[float, float]:
+        """Bounds of random numbers; open ones are moved by ``least``, or to the middle."""
+        bounds = self.field
+        low = _largest(bounds.ge, None if bounds.gt is None else bounds.gt + least)
+        high = _smallest(bounds.le, None if bounds.lt is None else bounds.lt - least)
+        if low is not None and high is not None and low > high:
+            ends = _largest(bounds.ge, bounds.gt), _smallest(bounds.le, bounds.lt)
+            low = high = sum(ends) / 2  # type: ignore[arg-type]
+        if low is None:
+            low = -3 if high is None else min(-3, high - 6)
+        high = max(3, low + 6) if high is None else high
+        if not -_WHOLE < low <= high < _WHOLE:
+            raise self.unfit(f"no number between {-_WHOLE} and {_WHOLE} could be drawn")
+        return low, high
+
+    def numbers(self, low: float, high: float, least: float) -> list[float]:
+        """The numbers that matter: small ones, limits of the field, those of the other version, and hints."""
+        declaration: FieldDeclaration = self.field
+        if self.hints:
+            found = [n for each in self.hints for n in (each, each - 1, each + 1, 2 * each)]
+        else:
+            ends = [declaration.ge, declaration.gt, declaration.le, declaration.lt]
+            found = [0, 1, -1, low, high, low + least, high - least, declaration.default]
+            found += [n for each in ends if each is not None for n in _around(each, least)]
+            found += self.near_numbers(least)
+        fit = dict.fromkeys(
+            each
+            for each in found
+            if type(each) in (int, float)
+            and -_WHOLE < each < _WHOLE
+            and (low <= each <= high or not scalar_misses(declaration, each))
+        )
+        return [*fit]
+
+    def near_field(self) -> FieldDeclaration | None:
+        """The declaration of the field in the other version."""
+        struct = self.near.structs.get(self.struct_name) if self.near else None
+        if struct is None:
+            return None
+        return _bounded_fields(self.near).get((self.struct_name, self.name))  # type: ignore[arg-type]
+
+    def near_numbers(self, least: float = 1) -> list[float]:
+        """The limits of the field in the other version, with the numbers beside them."""
+        other = self.near_field()
+        if other is None:
+            return []
+        ends = [other.ge, other.gt, other.le, other.lt, other.multiple_of]
+        return [n for each in ends if each is not None for n in _around(each, least)]
+
+    def lengths_near(self, least: int, most: int, few: int) -> list[int]:
+        """Lengths that matter: the shortest, the longest up to some, and those of the other version."""
+        other = self.near_field()
+        ends = [] if other is None else [other.min_length, other.max_length]
+        found = [least, least + 1, most, *range(least, least + few + 1)]
+        found += [n for each in ends if each is not None for n in (each - 1, each, each + 1)]
+        return [*dict.fromkeys(each for each in found if least <= each <= most)]
+
+    def text(self) -> str:
+        """Text within the limits of the field."""
+        declaration: FieldDeclaration = self.field
+        if declaration.pattern is not None:
+            given = [declaration.default, *declaration.examples, *(declaration.choices or ())]
+            made = [*given, *texts_of(declaration.pattern)]
+            fit = [
+                each
+                for each in dict.fromkeys(each for each in made if isinstance(each, str))
+                if not scalar_misses(declaration, each)
+            ]
+            if not fit:
+                raise self.unfit(f"no text that matches the pattern {declaration.pattern!r} could be drawn")
+            if self.small is not None:
+                return min(fit, key=len)
+            return str(self.pick("text", fit, fit))
+        return "x" * self.text_length(_LONGEST_TEXT)
+
+    def text_length(self, longest: int) -> int:
+        """A length that the field allows."""
+        least = self.field.min_length or 0
+        most = longest if self.field.max_length is None else min(longest, self.field.max_length)
+        if least > most:
+            raise self.unfit(f"no text of {least} characters could be drawn")
+        if self.small is not None:
+            return max(least, min(self.small, most))
+        most = min(most, least + 3) if self.field.max_length is None else most
+        lengths = self.lengths_near(least, most, 3)
+        return int(self.pick("length", lengths, lengths))
+
+
+_LONGEST_TEXT = 4096
+
+
+def _around(number: float, least: float) -> tuple[float, ...]:
+    """A limit with the numbers beside it."""
+    return (number, number - least, number + least)
+
+
+def _largest(*bounds: float | None) -> float | None:
+    return max((bound for bound in bounds if bound is not None), default=None)
+
+
+def _smallest(*bounds: float | None) -> float | None:
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+@once
+def _bounded_fields(document: Document) -> dict[tuple[str, str], FieldDeclaration]:
+    """The fields of a document by struct and name, with the limits of constraints."""
+    return {
+        (name, key): each
+        for name, struct in document.structs.items()
+        for key, each in bounded(struct, limits_of(struct, {})).items()
+    }
+
+
+@once
+def bounds_of(document: Document) -> frozenset[tuple[str, ...]]:
+    """The limits of fields and sizes of a document, each with its place."""
+    members = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length")
+    found = {
+        (struct, name, member, str(getattr(each, member)))
+        for (struct, name), each in _bounded_fields(document).items()
+        for member in members
+        if getattr(each, member) is not None
+    }
+    found |= {("", name, "", str((dim.min, dim.max))) for name, dim in document.dims.items()}
+    return frozenset(found)
+
+
+@once
+def limits_in(document: Document) -> Limits:
+    """The bounds of static ints of the root that are sizes: those of the dims that are equal to them."""
+    ints = int_fields(document)
+    shown = {*sizes_of_struct(document, document.root), *document.dims}
+    # Others are parts of equations alone, and may be negative.
+    found: Limits = {(name,): {"ge": 0} for name in _given(document) & shown}
+    for dim in document.dims.values():
+        name = "" if dim.equation is None else dim.equation.text
+        if name in ints:
+            bounds = found.setdefault((name,), {"ge": 0})
+            bounds["ge"] = max(bounds["ge"], dim.min or 0)
+            if dim.max is not None:
+                bounds["le"] = min(bounds.get("le", dim.max), dim.max)
+    return found
+
+
+def exchanged(value: Any, steps: Sequence[str | int], new: Any) -> Any:
+    """A value with another one where a path leads: in each item, where it names all items."""
+    if not steps and not isinstance(value, (list, tuple, dict)):
+        return float(new) if isinstance(value, float) and type(new) is int else new
+    if type(value) is StructValue:
+        held: Any = value.fields
+        head = str(steps[0])
+        inner = exchanged(held.values_by_name[head], steps[1:], new)
+        made = Drawn({**held.values_by_name, head: inner}, held._draw, ref=held.ref)  # noqa: SLF001
+        return StructValue(made, value.nodes)
+    if steps and isinstance(steps[0], int):
+        place = range(len(value))[steps[0]]
+        return type(value)(
+            exchanged(item, steps[1:], new) if each == place else item
+            for each, item in enumerate(value)
+        )
+    return mapped(lambda item: exchanged(item, steps, new), value)
+
+
+def numbers_of(
+    declaration: FieldDeclaration,
+    dtype: str,
+    shape: tuple[int, ...],
+    seed: int,
+    small: int | None,
+    hints: Sequence[float],
+    is_read: bool,
+) -> Any:
+    """The numbers of an array, of numpy: small ones within the limits of the field; in large arrays, one for all elements.
+
+    Args:
+        declaration: The field.
+        dtype: The dtype.
+        shape: The sizes.
+        seed: The start of the random choices.
+        small: The number that all shall be near to; None for random ones.
+        hints: More numbers to take.
+        is_read: Whether a constraint depends on them.
+    """
+    import numpy as np
+
+    source = random.Random(seed)
+    options = numbers_within(declaration, dtype, hints, is_read)
+    kind, count = dtype_named(dtype), math.prod(shape)
+    if small is not None and not hints:
+        numbers: list[float] = [min(options, key=lambda each: abs(each - small))]
+    elif count > _FEW:
+        numbers = [source.choice(options)]
+    else:
+        form = source.randrange(5)
+        numbers = [source.choice(options) for _ in range(max(1, count))]
+        if form == 0:
+            numbers = numbers[:1]
+        elif form == 1 and {0, 1} <= {*options}:  # such numbers sum up to one
+            numbers = [1, *[0] * (count - 1)]
+        elif form == 2:
+            numbers.sort()
+    with np.errstate(all="ignore"):
+        made = np.array(numbers, object if max(map(abs, numbers)) > _WHOLE else None)
+        made = made.astype(kind)
+    return np.broadcast_to(made, shape) if len(made) != count else made.reshape(shape)
+
+
+def numbers_within(
+    declaration: FieldDeclaration, dtype: str, hints: Sequence[float], is_read: bool
+) -> list[float]:
+    """Numbers of a dtype within the limits of a field; the largest too, if constraints read them."""
+    known = DTYPES[dtype]
+    ends = [declaration.ge, declaration.gt, declaration.le, declaration.lt]
+    given = [each for each in ends if each is not None]
+    found: list[float] = [0, 1, -1, 2, 3, *hints, *(n for each in given for n in _around(each, 1))]
+    is_whole = known.exponents is None
+    if is_whole:
+        low, high = known.range if known.family != "bool" else (0, 1)
+        if is_read:
+            found += [low, high]
+    else:
+        low, high = (0.0 if "negative" in known.lacks else -known.range[1]), known.range[1]
+        found += [0.5, -0.5, 1.5, *(n for each in given for n in _around(each, 0.25))]
+        if len(given) == 2:
+            found.append(sum(given) / 2)
+    if "zero" in known.lacks:
+        found = [each for each in found if each]
+    fit = [
+        int(each) if is_whole else each
+        for each in dict.fromkeys(found)
+        if low <= each <= high
+        and (not is_whole or each == int(each))
+        and not scalar_misses(declaration, each)
+    ]
+    return fit or [1]
