@@ -172,11 +172,12 @@ class _Example(Draw):
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
-    def any_size(self, least: int = 0, most: int | None = None, dim: str = "") -> int:
+    def any_size(self, least: int = 0, most: int | None = None, name: str = "") -> int:
         """A size: a small one, where smaller ones were refused also a larger one."""
         smallest = _SIZES[0] if self.reach == 1 else 0
         start = max(least, smallest) if most is None else min(max(least, smallest), most)
-        end = start + _SIZES[1] * self.reach if dim else max(start, _SIZES[1] * self.reach - 1)
+        is_dim = name in self.document.dims
+        end = start + _SIZES[1] * self.reach if is_dim else max(start, _SIZES[1] * self.reach - 1)
         return self.near_to(start, end if most is None else min(end, most))
 
     def open_size(self) -> int:

@@ -83,7 +83,7 @@ def try_payloads(
         unknown: The load policy for stored fields that the reader lacks.
         effort: How much is tried.
     """
-    samples, places = samples_of(writer), places_of(writer)
+    samples, places = samples_of(writer, reader), places_of(writer)
     shown: Counter[Place] = Counter()
     read = work = 0
     for number in range(effort.payloads * _DRAWS):
@@ -109,9 +109,10 @@ def _refused(
     """The first problem of a payload, and whether it is one of a value and not of its declaration; None if it is read."""
     try:
         result = resolve(payload, known, to=reader.version, unknown=unknown)
+        problems = conform_node(reader, result.document["manifest"], result.arrays)
     except StructError as error:
         return error.diagnostics[0], True
-    for found in conform_node(reader, result.document["manifest"]):
+    for found in problems:
         if found.severity == "error" and found.code != "NQX115":
             return found, found.code not in _CONFORMANCE
     return None

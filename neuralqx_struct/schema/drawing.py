@@ -394,8 +394,8 @@ class Draw:
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
-    def any_size(self, least: int = 0, most: int | None = None, dim: str = "") -> int:
-        """A size within bounds; of a declared dim, or of none."""
+    def any_size(self, least: int = 0, most: int | None = None, name: str = "") -> int:
+        """A size within bounds; of a name, or of none."""
         raise NotImplementedError
 
     def open_size(self) -> int:
@@ -413,7 +413,7 @@ class Draw:
         if is_given(name):
             return self.given_value(name)
         least, most = self.bounds_of_size(name)
-        return self.local.setdefault(name, self.any_size(least, most))
+        return self.local.setdefault(name, self.any_size(least, most, name))
 
     def bounds_of_size(
         self, name: str, least: int = 0, most: int | None = None
@@ -482,22 +482,23 @@ class Draw:
 
     def shape(self, extents: Sequence[Extent]) -> tuple[int, ...]:
         """The sizes of a shape."""
-        self.show(extents)
-        sizes = [*self.lead]
+        sizes: list[int] = []
         for extent in extents:
             if extent is ...:
                 sizes += [self.open_size() for _ in range(self.between(0, 2))]
             else:
                 sizes.append(self.number(extent))
-        return tuple(sizes)
+        self.show(extents, sizes)
+        return (*self.lead, *sizes)
 
-    def show(self, sizes: Sequence[Extent]) -> None:
-        """Notes the sizes in a type."""
+    def show(self, sizes: Sequence[Extent], numbers: Sequence[int]) -> None:
+        """Notes the sizes in a type with their numbers."""
 
     def count_of(self, size: Expression) -> int:
         """The length of a list of a declared length."""
-        self.show([size])
-        return self.number(size)
+        found = self.number(size)
+        self.show([size], [found])
+        return found
 
     def length(self, item: Type) -> int:
         """The length of a list or dict, of which only the outermost has limits."""
@@ -750,8 +751,8 @@ class Draw:
         owner, name = self.document.place_of(declared.refers)
         if name not in owner.structs:
             raise self.unfit(f"the schema has no struct {declared.refers}")
-        self.show(declared.arguments)
-        sizes = map(self.number, declared.arguments)
+        sizes = [*map(self.number, declared.arguments)]
+        self.show(declared.arguments, sizes)
         bound = dict(zip(owner.structs[name].params, sizes, strict=False))
         if owner is self.document:
             return self.struct(name, bound)
