@@ -54,14 +54,18 @@ CASES = {
     "a maximum of a list": (
         {"a": "list[int, n]"}, {"n": {}}, {"a": "list[int, n]"}, {"n": {"max": 12}}, {"NQX413"},
     ),
-    "a maximum far off": ({"a": "int8[n]"}, {"n": {}}, {"a": "int8[n]"}, {"n": {"max": 1000}}, None),
+    "a maximum far off": ({"a": "int8[n]"}, {"n": {}}, {"a": "int8[n]"}, {"n": {"max": 1000}}, {"NQX413"}),
     "no polynomials": ({"a": "int8[n // 2]"}, {}, {"a": "int8[n]"}, {}, {"NQX301"}),
     "a pytree": ({"a": "pytree", "b": "int8[n]"}, {}, {"a": "pytree", "b": "int8[m]"}, {}, None),
     "a struct that is not there": ({"a": "No", "b": "int8[n]"}, {}, {"a": "No", "b": "int8[m]"}, {}, None),
     "an argument that nothing shows": ({"a": "C[2 * n]"}, {}, {"a": "C[n + 3]"}, {}, {"NQX301"}),
     "text for a pattern": (
         {"a": "int8[n]", "b": {"type": "str", "pattern": "x+"}}, {},
-        {"a": "int8[m]", "b": {"type": "str", "pattern": "x+"}}, {}, None,
+        {"a": "int8[m]", "b": {"type": "str", "pattern": "x+"}}, {}, set(),
+    ),
+    "text for a pattern that is hard": (
+        {"a": "int8[n]", "b": {"type": "str", "pattern": "\\p{Greek}+"}}, {},
+        {"a": "int8[m]", "b": {"type": "str", "pattern": "\\p{Greek}+"}}, {}, None,
     ),
     "text that is very long": (
         {"a": "int8[n]", "b": {"type": "str", "min_length": 10**9}}, {},
