@@ -225,9 +225,9 @@ def _reshape(step: Reshape, scope: Scope) -> Document:
 
 
 def _reshape_payload(step: Reshape, place: Place) -> Node:
-    shape = tuple(place.size(extent(size)) for size in step.shape)
-
     def change(node: Node, at: Path) -> Node:
+        # Not before there is an array: a list may be empty, and then nothing else may show the sizes.
+        shape = tuple(place.size(extent(size), *at) for size in step.shape)
         have = place.shape(node, *at)
         if prod(have) != prod(shape):
             wanted = f"{prod(shape)} elements for shape {[*shape]}"

@@ -49,6 +49,7 @@ from neuralqx_struct.evolution.values import (
     marks_of,
     part_complex,
 )
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Merge, Split, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
@@ -165,7 +166,7 @@ def _pieces(step: Split, node: Node, place: Place) -> dict[str, Node]:
     axis = _axis(step.axis, len(shape))
     # A list of names is a stack: one entry of the axis for each.
     given = step.into.values() if isinstance(step.into, dict) else [1] * len(step.into)
-    sizes = [place.size(extent(size)) for size in given]
+    sizes = _lengths([*map(extent, given)], shape[axis], place, step.field)
     if sum(sizes) != shape[axis] or min(sizes) < 0:
         wanted = " + ".join(map(str, sizes))
         message = f"expected an array whose axis {axis} is {wanted} long, got shape {shape}"
@@ -176,6 +177,15 @@ def _pieces(step: Split, node: Node, place: Place) -> dict[str, Node]:
         made[name] = place.derive(node, Window(axis, start, None if stacked else size))
         start += size
     return made
+
+
+def _lengths(extents: Sequence[Expression], length: int, place: Place, field: str) -> list[int]:
+    """The lengths of the parts of an axis; one that no other array shows is what the others leave."""
+    known = [place.known_size(size) for size in extents]
+    left = length - sum(size or 0 for size in known)
+    if known.count(None) == 1 or left == 0:
+        return [left if size is None else size for size in known]
+    return [place.size(size, field) for size in extents]
 
 
 def _review_split(step: Split, scope: Scope) -> Iterator[Diagnostic]:
