@@ -43,8 +43,13 @@ if TYPE_CHECKING:
 
 Thunk = Callable[[], "np.ndarray"]
 
+#: The hint about a payload that is not as its version declares.
+_VALIDATE = "check the checkpoint with `neuralqx-struct validate`"
+_INVALID = frozenset({"NQX411", "NQX412", "NQX420"})
 #: The hint about sizes that a payload does not show.
 CHOOSES = "a `python` step in place of this one can choose the size"
+#: The hint about a valid payload that a step does not take.
+TAKES = "a `python` step in place of this one can take such payloads, too"
 
 
 def copied(tree: Node) -> Node:
@@ -226,7 +231,12 @@ class Place:
     def error(
         self, code: str, message: str, *parts: Hashable, hint: str | None = None
     ) -> MigrationError:
-        """An error about a field of the instance, or about a value inside it."""
+        """An error about a field of the instance, or about a value inside it.
+
+        Without a hint, that of a payload which is not as its version declares, for the codes of such payloads.
+        """
+        if hint is None and code in _INVALID:
+            hint = _VALIDATE
         return MigrationError(message, code=code, path=format_path(self.at(*parts)), hint=hint)
 
     def field(self, name: str) -> Node:
@@ -239,8 +249,7 @@ class Place:
         if name not in fields:
             version = self.before.version
             message = f"expected a stored field that version {version} declares, got none"
-            hint = "check the checkpoint with `neuralqx-struct validate`"
-            raise self.error("NQX414", message, name, hint=hint)
+            raise self.error("NQX414", message, name, hint=_VALIDATE)
         return fields[name]
 
     def inside(self, name: str) -> Place:
@@ -251,7 +260,9 @@ class Place:
         """
         node = self.field(name)
         if not STRUCT.matches(node):
-            raise self.error("NQX414", f"expected a struct, got {shown_node(node)}", name)
+            raise self.error(
+                "NQX414", f"expected a struct, got {shown_node(node)}", name, hint=_VALIDATE
+            )
         return Place(self.workspace, self.at(name), node, self.struct, self.before, self.after)
 
     def with_fields(self, fields: Mapping[str, Node]) -> Node:

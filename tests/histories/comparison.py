@@ -33,6 +33,7 @@ STOPS = {
     "merge list": {"NQX411"},
     "merge dict": {"NQX411"},
     "split list": {"NQX411"},
+    "split tuple": {"NQX411"},
     "split dict": {"NQX411"},
     "convert text": {"NQX421"},
     "derived field": {"NQX115"},

@@ -228,7 +228,7 @@ class Maker:
             if len(plain) > 1:
                 union = ("union", *(("struct", name, ()) for name in plain[:2]))
                 return self.one([union, union, ("null", union), ("list", union)])
-        if roll < 0.88:
+        if 0.84 <= roll < 0.88:
             return self.one(
                 [("pytree",), ("tuple*", self.scalar()), ("tuple*", self.array(version, struct))]
             )
@@ -557,6 +557,7 @@ def boundaries(held):
 def is_size(version, name):
     """Whether a dim, or a size in a type or an equation, has a name."""
     data = version.data()
-    types = [held["type"] for each in data["structs"].values() for held in each["fields"].values()]
+    fields = [held for each in data["structs"].values() for held in each["fields"].values()]
+    types = [held["type"] for held in fields if "type" in held]
     equations = [dim.get("equals", "") for dim in version.dims.values()]
     return any(re.search(rf"\b{name}\b", text) for text in [*version.dims, *types, *equations])

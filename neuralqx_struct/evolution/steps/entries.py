@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
-from neuralqx_struct.evolution.payload_tree import Place, copied
+from neuralqx_struct.evolution.payload_tree import TAKES, Place, copied
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import Scope, StepKind, may_stop, refuse
 from neuralqx_struct.evolution.values import shown_node
@@ -181,9 +181,9 @@ def _found(node: Node, key: str, place: Place, at: Path) -> Entry:
     entries = _entries(node)
     if not entries and not _parts(node):
         message = f"expected a dict, a list or an instance of a class, got {shown_node(node)}"
-        raise place.error("NQX414", message, *at)
+        raise place.error("NQX414", message, *at, hint=TAKES)
     if key not in entries:
-        hint = did_you_mean(key, entries)
+        hint = did_you_mean(key, entries) or TAKES
         raise place.error("NQX414", "expected a stored entry, got none", *at, key, hint=hint)
     return entries[key]
 
@@ -250,7 +250,9 @@ def put(node: Node, keys: Keys, child: Node, place: Place, at: Path) -> Node:
             made = put(_child(node, entry), tuple(rest), child, place, (*at, head))
             return _replaced(node, entry, made)
         if entry is not None and entry.holds != MANY:
-            raise place.error("NQX415", "expected no stored entry there, got one", *at, head)
+            raise place.error(
+                "NQX415", "expected no stored entry there, got one", *at, head, hint=TAKES
+            )
         made = child
         if rest:
             if not any(holds == PAIRS for _, holds in _parts(node)):

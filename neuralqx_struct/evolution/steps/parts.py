@@ -15,7 +15,7 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.lazy_arrays import Computation, Joined, LazyArray, Window
-from neuralqx_struct.evolution.payload_tree import Place, computed
+from neuralqx_struct.evolution.payload_tree import TAKES, Place, computed
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
@@ -294,7 +294,7 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     if len(there) < len(nodes):
         names = " and ".join(step.fields)
         message = f"expected {names} to be null together, got a value in {', '.join(there)}"
-        raise place.error("NQX310", message, first)
+        raise place.error("NQX310", message, first, hint=TAKES)
     shapes = {name: place.shape(node, name) for name, node in nodes.items()}
     described = [
         Array(node["dtype"], tuple(map(extent, shapes[name]))) for name, node in nodes.items()
@@ -302,7 +302,8 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     try:
         made = _whole(step, described, {})
     except SchemaError as error:
-        raise place.error("NQX310", error.diagnostics[0].message, first) from None
+        found = error.diagnostics[0].message
+        raise place.error("NQX310", found, first, hint=TAKES) from None
     arrays = [*map(place.load, nodes.values())]
     if step.how == "complex":
         real, imaginary = arrays

@@ -15,7 +15,7 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.lazy_arrays import Joined, Window
-from neuralqx_struct.evolution.payload_tree import CHOOSES, Place, computed, constant
+from neuralqx_struct.evolution.payload_tree import CHOOSES, TAKES, Place, computed, constant
 from neuralqx_struct.evolution.sizes import extent, same_size, substitute
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
@@ -155,7 +155,7 @@ def _stack_payload(step: Stack, place: Place) -> Node:
     known = None if size is ... else place.known_size(size)
     if known not in (None, len(items)):
         message = f"expected {known} layers, got {len(items)}"
-        raise place.error("NQX412", message, step.field)
+        raise place.error("NQX412", message, step.field, hint=TAKES)
     if items:
         made = _one(items, place, (step.field,))
     else:
@@ -353,7 +353,8 @@ def _unstack_payload(step: Unstack, place: Place) -> Node:
     nodes = sum(1 for _ in iter_nodes(node))
     if count * nodes > _MOST:
         message = f"expected layers of at most {_MOST:,} values in all, got {count} of {nodes}"
-        raise place.error("NQX412", message, step.field)
+        hint = "a manifest takes no more: keep it stacked"
+        raise place.error("NQX412", message, step.field, hint=hint)
     made = [_layer(node, index, place) for index in range(count)]
     return place.with_fields({step.field: LIST.node(items=made)})
 
