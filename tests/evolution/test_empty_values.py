@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from neuralqx_struct.errors import has_errors
+import neuralqx_struct as s
+from neuralqx_struct.errors import MigrationError, has_errors
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
@@ -210,3 +211,90 @@ def full(held):
         return [*map(spelled, tree)] if isinstance(tree, list) else tree
 
     return spelled(value(held.document["manifest"], held.arrays))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Payloads that leave the result open.
+
+
+EMPTY = {"d": {}, "e": []}
+SHOWS = {"d": "dict[str, float32[n]]", "e": "list[int8[m]]"}
+LAYER = {"L": {"w": "float32[p]"}}
+#: By name: the fields before and after, the step, the values, the code and place of the stop, and values to choose.
+OPEN = {
+    "add": ({}, {"y": "bool[n]"}, build.add(field="y", default=True), {}, "NQX413", "$.y", {"y": np.ones(3, bool)}),
+    "reshape": ({"k": "float32[n * m]"}, {"k": "float32[n, m]"}, build.reshape(field="k", shape=["n", "m"]),
+        {"k": numbers(0)}, "NQX413", "$.k", {"k": numbers(0, 4)}),
+    "reshape in a list": ({"k": "list[float32[2 * n, m]]"}, {"k": "list[float32[2, n, m]]"},
+        build.reshape(field="k", shape=[2, "n", "m"]), {"k": [numbers(4, 0), numbers(4, 0)]}, None, "", {}),
+    "split": ({"k": "float32[n + m]"}, {"a": "float32[n]", "b": "float32[m]"}, build.split(field="k", into={"a": "n", "b": "m"}),
+        {"k": numbers(3)}, "NQX413", "$.k", {"a": numbers(1), "b": numbers(2)}),
+    "split nothing": ({"k": "float32[n + m]"}, {"a": "float32[n]", "b": "float32[m]"}, build.split(field="k", into={"a": "n", "b": "m"}),
+        {"k": numbers(0)}, None, "", {}),
+    "stack": ({"k": "list[float32[i]]"}, {"k": "float32[j, i]"}, build.stack(field="k", size="j"),
+        {"k": []}, "NQX432", "$.k", {"k": numbers(0, 2)}),
+    "stack structs": ({"k": "list[L]"}, {"k": "L[][j]"}, build.stack(field="k", size="j"),
+        {"k": []}, "NQX432", "$.k.w", {"k": {"w": numbers(0, 2)}}),
+    "stack a family": ({"k": "list[floating[2]]"}, {"k": "floating[j, 2]"}, build.stack(field="k", size="j"),
+        {"k": []}, "NQX432", "$.k", {"k": numbers(0, 2)}),
+    "convert": ({"k": "list[float]"}, {"k": "float32[n]"}, build.convert(field="k", to="float32[n]"), {"k": []}, None, "", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_stop_names_a_python_step_that_chooses(name):
+    before, after, step, values, code, path, chosen = OPEN[name]
+    old = doc({**SHOWS, **before}, structs=LAYER)
+    new = doc({**SHOWS, **after}, 2, [step], structs=LAYER)
+    assert not has_errors(prove(old, new))
+    if code is None:
+        up(old, new, {**EMPTY, **values})
+        return
+    with pytest.raises(MigrationError) as caught:
+        up(old, new, {**EMPTY, **values})
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.path) == (code, path)
+    assert "`python` step" in found.hint
+    function("test.empty.choose")(lambda _: chosen)
+    gone = [build.remove(field=field, lossy=True) for field in before if field not in after]
+    python = build.python(
+        function="test.empty.choose", reads=["d", *before], writes=[*chosen], lossy=True
+    )
+    followed = doc({**SHOWS, **after}, 2, [python, *gone], structs=LAYER)
+    assert not has_errors(prove(old, followed))
+    assert chosen.keys() <= full(up(old, followed, {**EMPTY, **values})).keys()
+
+
+DICTS = {
+    "the last key moves": (build.rename_path(field="o", path="a/w", to="b"), {"a": {"w": 1}, "c": 2}, {"a": {}, "c": 2, "b": 1}),
+    "into an empty dict": (build.rename_path(field="o", path="b", to="a/w"), {"a": {}, "b": 1}, {"a": {"w": 1}}),
+    "up by one level": (build.rename_path(field="o", path="a/w", to="a"), {"a": {"w": 1}, "c": 2}, {"c": 2, "a": 1}),
+    "an entry comes": (build.add(field="o", path="a/w", default=7), {"a": {}}, {"a": {"w": 7}}),
+    "the last entry goes": (build.remove(field="o", path="a/w", undo_default=7), {"a": {"w": 7}}, {"a": {}}),
+    "an item of a list goes": (build.remove(field="o", path="a/0", undo_default=7), {"a": [7]}, {"a": []}),
+    "an item of a list comes": (build.add(field="o", path="a/0", default=7), {"a": []}, {"a": [7]}),
+    "an empty dict moves": (build.rename_path(field="o", path="a", to="b"), {"a": {}}, {"b": {}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "store"),
+    [
+        *((name, "npz") for name in DICTS),
+        *((next(iter(DICTS)), x) for x in ("safetensors", "orbax")),
+    ],
+)
+def test_dicts_that_become_empty_stay(name, store, tmp_path):
+    step, values, wanted = DICTS[name]
+    for version, steps in ((1, None), (2, [step])):
+        file = tmp_path / "lab" / f"v{version}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(s.dump_schema(doc({"o": "pytree", "w": "float32[n]"}, version, steps)))
+    schema = s.load_schema(tmp_path / "lab")
+    old = schema.at(1).A(o=values, w=np.zeros(0, "f4"))
+    old.export(tmp_path / "old", store=store)
+    assert schema.load(tmp_path / "old").o == wanted
+    s.migrate(tmp_path / "old", tmp_path / "new", schema=tmp_path / "lab")
+    assert s.verify(tmp_path / "new") == []
+    s.migrate(tmp_path / "new", tmp_path / "back", to=1, schema=tmp_path / "lab")
+    assert schema.at(1).load(tmp_path / "back").o == values

@@ -47,7 +47,7 @@ from neuralqx_struct.manifest.kinds import (
     kind_of,
     parts_of,
 )
-from neuralqx_struct.paths import Path
+from neuralqx_struct.paths import FieldName, Path
 from neuralqx_struct.schema.migration import Stack, Step, Unstack
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
@@ -199,9 +199,9 @@ def _without_layers(item: Type, place: Place, lead: tuple[int, ...], at: Path) -
         fields = {}
         for name, field in struct.stored.items():
             if not _names(field.declared) <= names.keys():
-                raise _unknown(field.declared, place, (*at, name))
+                raise _unknown(field.declared, place, (*at, FieldName(name)))
             inner = substitute(field.declared, names)
-            fields[name] = _without_layers(inner, place, lead, (*at, name))
+            fields[name] = _without_layers(inner, place, lead, (*at, FieldName(name)))
         return STRUCT.node(type=document.ref(item.refers), fields=fields)
     parts = item.parts_for(known[0]) if known else item.fixed_parts
     if item.sort not in CONTAINERS or not (known or item.fixed_parts):
