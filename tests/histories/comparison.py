@@ -345,6 +345,8 @@ class Comparison:
         head = len(self.history.versions)
         reader, writer = (head, number) if direction == "backward" else (number, head)
         schema = self.schema(reader)
+        if not self.has_payloads(direction, number):
+            return None
         for path in self.samples(writer):
             got = outcome(lambda path=path: loaded(schema, path, unknown=unknown))
             if isinstance(got, Exception) and self.is_read(writer, path):
@@ -382,8 +384,9 @@ class Comparison:
         return not isinstance(own, Exception)
 
     def has_payloads(self, direction, number):
-        """Whether the writer has payloads: limits and sizes may leave none."""
-        return bool(self.samples(number if direction == "backward" else len(self.history.versions)))
+        """Whether the writer has payloads that it reads itself: limits and sizes may leave none."""
+        writer = number if direction == "backward" else len(self.history.versions)
+        return any(self.is_read(writer, path) for path in self.samples(writer))
 
     def is_limit(self, outcome):
         """Whether a load was refused by a limit of values that lint names, of the newest version or one in between."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes, rounds
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.lazy_arrays import Casting, Reshaping, Transposition
-from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
@@ -231,7 +231,8 @@ def _reshape_payload(step: Reshape, place: Place) -> Node:
         have = place.shape(node, *at)
         if prod(have) != prod(shape):
             wanted = f"{prod(shape)} elements for shape {[*shape]}"
-            raise place.error("NQX412", f"expected an array with {wanted}, got shape {have}", *at)
+            message = f"expected an array with {wanted}, got shape {have}"
+            raise place.error("NQX412", message, *at, hint=TAKES)
         return place.derive(node, Reshaping(shape))
 
     return place.each_array(step.field, change)

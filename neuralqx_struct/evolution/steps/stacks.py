@@ -179,13 +179,14 @@ def _without_layers(item: Type, place: Place, lead: tuple[int, ...], at: Path) -
     document = place.before
     sizes = [None if size is ... else place.known_size(size) for size in item.extents]
     known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes) or len(at) > _DEEPEST:
+    if len(known) < len(sizes) or min(known, default=0) < 0 or len(at) > _DEEPEST:
         raise _unknown(item, place, at)
     if item.element:
-        dtypes = {item.as_chosen(place.sizes.chosen).dtype} if item.choice else {*item.dtypes}
-        if len(dtypes) > 1 or (item.choice and item.element not in place.sizes.chosen):
+        chosen = place.sizes.chosen.get(item.element)
+        dtypes = item.dtypes if chosen is None else chosen[:1]
+        if len(dtypes) > 1:
             raise _unknown(item, place, at)
-        return _no_elements(dtypes.pop(), (*lead, *known), place, at)
+        return _no_elements(dtypes[0], (*lead, *known), place, at)
     if item.key_impl in KEY_WORDS:
         words = _no_elements("uint32", (*lead, *known, KEY_WORDS[item.key_impl]), place, at)
         return PRNG_KEY.node(impl=item.key_impl, data=words)
@@ -203,9 +204,10 @@ def _without_layers(item: Type, place: Place, lead: tuple[int, ...], at: Path) -
             inner = substitute(field.declared, names)
             fields[name] = _without_layers(inner, place, lead, (*at, FieldName(name)))
         return STRUCT.node(type=document.ref(item.refers), fields=fields)
-    parts = item.parts_for(known[0]) if known else item.fixed_parts
-    if item.sort not in CONTAINERS or not (known or item.fixed_parts):
+    is_known = item.sort in CONTAINERS and bool(known or item.fixed_parts)
+    if not is_known or sum(known) > _MOST:
         raise _unknown(item, place, at)
+    parts = item.parts_for(known[0]) if known else item.fixed_parts
     items = [_without_layers(part, place, lead, (*at, i)) for i, part in enumerate(parts or ())]
     return CONTAINERS[item.sort].kind.node(items=items)
 
