@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.dtypes import dtype_named
@@ -41,6 +42,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 Thunk = Callable[[], "np.ndarray"]
+
+#: The hint about a payload that is not as its version declares.
+_VALIDATE = "check the checkpoint with `neuralqx-struct validate`"
+_INVALID = frozenset({"NQX411", "NQX412", "NQX420"})
+#: The hint about sizes that a payload does not show.
+CHOOSES = "a `python` step in place of this one can choose the size"
+#: The hint about a valid payload that a step does not take.
+TAKES = "a `python` step in place of this one can take such payloads, too"
 
 
 def copied(tree: Node) -> Node:
@@ -119,6 +128,7 @@ class Workspace:
         self._taken: set[str] = set()
         # By the identity of the node, which stays the same where a step gives the instance another place.
         self._sizes: dict[int, tuple[Node, Solver]] = {}
+        self._are_new = False  # the sizes were found after the last step
 
     def instances(self, struct: str, before: Document, after: Document) -> list[Place]:
         """Every instance of a struct of ``before``, outermost first."""
@@ -148,10 +158,20 @@ class Workspace:
                     if path not in found:
                         found.add(path)
                         self._sizes[id(instances[path])] = instances[path], known
+        self._are_new = True
 
-    def forget_sizes(self) -> None:
-        """Lets the sizes, and the dtypes of choices, be found again."""
+    def find_again(self, node: Node, document: Document) -> Solver | None:
+        """The sizes of an instance with those that came with the last steps; None if they are these already."""
+        if self._are_new:
+            return None
         self._sizes = {}
+        return self.sizes(node, document)
+
+    def end_step(self, *, forget: bool) -> None:
+        """Lets sizes that are unknown be looked for again, and with ``forget`` all, and the dtypes of choices."""
+        self._are_new = False
+        if forget:
+            self._sizes = {}
 
     def store(self, array: LazyArray, made_of: tuple[Any, ...]) -> Node:
         """A node for a new array.
@@ -211,7 +231,12 @@ class Place:
     def error(
         self, code: str, message: str, *parts: Hashable, hint: str | None = None
     ) -> MigrationError:
-        """An error about a field of the instance, or about a value inside it."""
+        """An error about a field of the instance, or about a value inside it.
+
+        Without a hint, that of a payload which is not as its version declares, for the codes of such payloads.
+        """
+        if hint is None and code in _INVALID:
+            hint = _VALIDATE
         return MigrationError(message, code=code, path=format_path(self.at(*parts)), hint=hint)
 
     def field(self, name: str) -> Node:
@@ -224,8 +249,7 @@ class Place:
         if name not in fields:
             version = self.before.version
             message = f"expected a stored field that version {version} declares, got none"
-            hint = "check the checkpoint with `neuralqx-struct validate`"
-            raise self.error("NQX414", message, name, hint=hint)
+            raise self.error("NQX414", message, name, hint=_VALIDATE)
         return fields[name]
 
     def inside(self, name: str) -> Place:
@@ -236,7 +260,9 @@ class Place:
         """
         node = self.field(name)
         if not STRUCT.matches(node):
-            raise self.error("NQX414", f"expected a struct, got {shown_node(node)}", name)
+            raise self.error(
+                "NQX414", f"expected a struct, got {shown_node(node)}", name, hint=_VALIDATE
+            )
         return Place(self.workspace, self.at(name), node, self.struct, self.before, self.after)
 
     def with_fields(self, fields: Mapping[str, Node]) -> Node:
@@ -284,8 +310,8 @@ class Place:
         """The number that an extent is at this instance; None if no array in the payload fixes it."""
         found = self.sizes.size(extent)
         if found is None:  # the name may be one that came with a step before
-            self.workspace.forget_sizes()
-            found = self.sizes.size(extent)
+            again = self.workspace.find_again(self.node, self.before)
+            found = None if again is None else again.size(extent)
         return found
 
     @property
@@ -300,18 +326,27 @@ class Place:
             return ()
         return tuple(map(self.size, self.sizes.axes))
 
-    def size(self, extent: Expression) -> int:
-        """As :meth:`known_size`.
+    def size(self, extent: Expression, *parts: Hashable) -> int:
+        """As :meth:`known_size`, for the field that needs the size, or a value inside it.
 
         Raises:
             MigrationError: NQX413: no array in the payload fixes it.
         """
         found = self.known_size(extent)
         if found is None:
-            message = f"expected a payload that fixes the size {extent.text}, got one that does not"
-            hint = "declare `equals:` for the dim, or write the size as a number in the step"
-            raise self.error("NQX413", message, hint=hint)
+            message = f"expected a payload that shows the size {extent.text}, got one that does not"
+            why = "lists, dicts and arrays that show it in other payloads are empty or null in this one"
+            raise self.error("NQX413", f"{message}\n{why}", *parts, hint=CHOOSES)
         return found
+
+    @property
+    def linked_after(self) -> Document:
+        """``after`` with the documents of the schemas that the target uses."""
+        used = self.workspace.target.used
+        return self.after.linked({**used, **self.after.used}, self.after.unusable)
+
+    def _size_for(self, name: str, extent: Expression) -> int:
+        return self.size(extent, name)
 
     def value(self, name: str, value: Any, declared: Type | None = None) -> Node:
         """A plain value as the node that the field ``name`` has after the step.
@@ -329,11 +364,12 @@ class Place:
             made = computed(dtype, array.shape, lambda: array)
             return self.workspace.store(made, ("value", id(array)))
 
-        after, used = self.after, self.workspace.target.used
-        document = after.linked({**used, **after.used}, after.unusable)
-        declared = declared or after.structs[self.struct].fields[name].declared
+        declared = declared or self.after.structs[self.struct].fields[name].declared
         chosen = self.sizes.chosen
-        builder = NodeBuilder(document, size=self.size, store=store, lead=self.lead, chosen=chosen)
+        size = partial(self._size_for, name)
+        builder = NodeBuilder(
+            self.linked_after, size=size, store=store, lead=self.lead, chosen=chosen
+        )
         try:
             return read_value(value, declared, builder)
         except SchemaError as error:
@@ -381,7 +417,9 @@ class Place:
             array = self.load(node).changed(operation)
             return {**self.workspace.store(array, (operation, self.identity(node))), **marks}
         value = node["value"]
-        if dtype != node["dtype"]:
+        if dtype != node["dtype"] and not all(shape):
+            value = 0  # there is no element that the new dtype may not hold
+        elif dtype != node["dtype"]:
             value = _single(operation.of(constant(node["dtype"], (1,), value)))
         if not FULL.matches(node) and not shape:  # a scalar of numpy
             return {**node, "dtype": dtype, "value": value}

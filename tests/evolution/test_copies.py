@@ -119,3 +119,82 @@ def test_a_bundle_in_place(tmp_path):
     assert loaded.ema == loaded.params
     s.migrate(tmp_path / "old", tmp_path / "new", schema=folder)
     assert schema.load(tmp_path / "new") == loaded
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In every store, and wherever a struct may lie.
+
+
+STEPS = {
+    "copy": (steps.add(field="ema", copy_of="params"), lambda x: x),
+    "like": (steps.add(field="ema", like="params", default=2), lambda x: np.full_like(x, 2)),
+}
+#: How the root holds `T`, which has the parameters: the type, a value, and whether `T` itself is stacked.
+PLACES = {
+    "nested": ("T", lambda made: made),
+    "a list": ("list[T]", lambda made: [made, made.replace(own=5)]),
+    "an empty dict": ("dict[str, T]", lambda _: {}),
+    "optional": ("T | null", lambda made: made),
+    "stacked": ("T[][n]", lambda made: s.stack([made, made, made])),
+}
+
+
+def schema_of_versions(folder, declared, step, *, stacked=False):
+    """Two versions: the second one has a field more in `T`."""
+    parts = {"Part": {"w": "float32[k]", "b": "int8[2, k]"}}
+    fields = {"params": "Part", "own": "int32[]"} if stacked else {"params": "Part", "own": "int"}
+    old = doc({"held": declared}, structs={"T": fields, **parts})
+    structs = {"T": {**fields, "ema": "Part"}, **parts}
+    new = doc({"held": declared}, 2, [step.model_copy(update={"within": "T"})], structs=structs)
+    assert not has_errors(prove(old, new))
+    folder.mkdir()
+    for version, document in ((1, old), (2, new)):
+        (folder / f"v{version}.yaml").write_text(s.dump_schema(document))
+    return s.load_schema(folder)
+
+
+@pytest.mark.parametrize("store", ["npz", "safetensors", "orbax"])
+@pytest.mark.parametrize(("place", "name"), [("nested", "copy"), ("stacked", "copy"), ("stacked", "like"), ("a list", "like"), ("a list", "copy"), ("an empty dict", "copy"), ("optional", "copy")])  # fmt: skip
+def test_copies_in_every_store(place, name, store, tmp_path):
+    (step, change), (declared, hold) = STEPS[name], PLACES[place]
+    stacked = place == "stacked"
+    schema = schema_of_versions(tmp_path / "lab", declared, step, stacked=stacked)
+    old = schema.at(1)
+    part = old.Part(w=np.array([1, 2], "f4"), b=np.ones((2, 2), "i1"))
+    own = np.array(7, "i4") if stacked else 7
+    before = old.A(held=hold(old.T(params=part, own=own)))
+    before.export(tmp_path / "old", store=store)
+    after = schema.load(tmp_path / "old")
+    held = after.held if isinstance(after.held, list) else [after.held] if after.held else []
+    for each in held:
+        for leaf in ("w", "b"):
+            made, source = (np.asarray(getattr(x, leaf)) for x in (each.ema, each.params))
+            assert np.array_equal(made, change(source)) and made.dtype == source.dtype
+    s.migrate(tmp_path / "old", tmp_path / "new", schema=tmp_path / "lab")
+    assert schema.load(tmp_path / "new") == after
+    assert s.validate(tmp_path / "new") == s.verify(tmp_path / "new") == []
+    files = [sorted(p for p in (tmp_path / at).rglob("*") if p.is_file() and p.name != "manifest.json") for at in ("old", "new")]  # fmt: skip
+    inodes = [{p.stat().st_ino for p in each} for each in files]
+    if declared[:4] != "dict":  # without an array there is no file to share
+        assert inodes[0] == inodes[1] != set()
+    s.convert(tmp_path / "new", tmp_path / "small", compact=True)
+    assert schema.load(tmp_path / "small") == after
+    s.migrate(tmp_path / "small", tmp_path / "back", to=1, schema=tmp_path / "lab")
+    assert old.load(tmp_path / "back") == before
+
+
+def test_a_copy_outlives_its_source(tmp_path):
+    fields = {"params": "Part", "own": "int"}
+    parts = {"Part": {"w": "float32[k]"}}
+    moved = [
+        steps.add(field="ema", copy_of="params"),
+        steps.remove(field="params", undo_copy="ema"),
+    ]
+    old = doc(fields, structs=parts)
+    new = doc({"ema": "Part", "own": "int"}, 2, moved, structs=parts)
+    assert not has_errors(prove(old, new))
+    held = payload(old, {"params": ("Part", {"w": W}), "own": 1})
+    there = apply(held, plan(series_of([old, new]), 1, 2))
+    assert value(there.document["manifest"], there.arrays)["ema"]["w"] is W
+    back = apply(there, plan(series_of([old, new]), 2, 1))
+    assert back.document["manifest"] == held.document["manifest"]

@@ -174,16 +174,18 @@ def test_what_a_function_does_wrong_is_told(n, code, message):
         (
             {"reads": ["key"], "writes": ["mask"]},
             "NQX304",
-            "expected fields of plain values and arrays, got 'key'",
+            "got 'key', which holds prng_key",
         ),
-        ({"reads": ["inner"], "writes": ["mask"]}, "NQX304", "which holds B"),
+        ({"reads": ["inner"], "writes": ["mask"]}, "NQX304", "got 'inner', which holds prng_key"),
+        ({"reads": ["mask"], "writes": ["inner"]}, "NQX304", "got 'inner', which holds prng_key"),
     ],
 )
 def test_wrong_steps_are_told_when_the_schema_is_read(step, code, message):
     fields = {"mask": "bool[n]", "key": "prng_key[threefry2x32]", "inner": "B"}
     given = {"function": "test.invert", "inverse": "test.invert", **step}
     given = {name: v for name, v in given.items() if v is not None}
-    old, new = chain(fields, fields, [s.python(**given)], structs={"B": {"x": "int"}})
+    structs = {"B": {"x": "list[C]"}, "C": {"key": "prng_key"}}
+    old, new = chain(fields, fields, [s.python(**given)], structs=structs)
     found = prove(old, new)
     assert [d.code for d in found] == [code] and message in str(found[0])
 
@@ -399,3 +401,127 @@ def test_steps_print_as_they_are_written():
             {"n": "int"},
             [s.python(function="f", reads=["n"], writes=["n"]).model_copy(update={"reads": []})],
         )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Structs are dicts of their fields.
+
+
+@function("test.negate")
+def negate(values):
+    return {name: negated(value) for name, value in values.items()}
+
+
+def negated(value):
+    if isinstance(value, dict):
+        return {key: negated(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [*map(negated, value)]
+    return None if value is None else np.array(-value) if isinstance(value, np.ndarray) else -value
+
+
+LAYER = {
+    "Layer": {"w": "float32[k]", "inner": "Inner | null", "n": "int"},
+    "Inner": {"b": "float64[]"},
+}
+
+
+def layer(n, k=2, inner=True):
+    held = ("Inner", {"b": np.array(0.5 * n)}) if inner else None
+    return ("Layer", {"w": np.full(k, n, "f4"), "inner": held, "n": n})
+
+
+STRUCTS = {
+    "a struct": ("Layer", layer(1)),
+    "optional": ("Layer | null", layer(1)),
+    "null": ("Layer | null", None),
+    "a list": ("list[Layer]", [layer(1), layer(2, k=3, inner=False)]),
+    "an empty list": ("list[Layer]", []),
+    "a dict": ("dict[str, Layer]", {"x": layer(1), "y/z": layer(2, k=0)}),
+    "an empty dict": ("dict[str, Layer]", {}),
+    "a union": ("Layer | Inner", ("Inner", {"b": np.array(3.0)})),
+    "unions in a list": ("list[Inner | Layer]", [("Inner", {"b": np.array(3.0)}), layer(1)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_functions_read_and_write_structs_as_dicts(name):
+    declared, held = STRUCTS[name]
+    step = s.python(function="test.negate", inverse="test.negate", reads=["f"], writes=["f"])
+    series = series_of(chain({"f": declared}, {"f": declared}, [step], structs=LAYER))
+    assert [d.code for d in prove(*series.documents.values())] == ["NQX317"]
+    below = payload(series.at(1), {"f": held})
+    there = apply(below, plan(series, 1, 2))
+    assert conforms(series.at(2), there) == []
+    seen = value(below.document["manifest"], below.arrays)
+    assert same(value(there.document["manifest"], there.arrays), negated(seen))
+    back = apply(there, plan(series, 2, 1))
+    assert conforms(series.at(1), back) == []
+    assert same(value(back.document["manifest"], back.arrays), seen)
+
+
+def test_functions_see_stacked_structs_with_their_leading_axes():
+    fields = {"layers": "Layer[][n]"}
+    structs = {"Layer": {"w": "float32[k]", "inner": "Inner"}, "Inner": {"b": "float64[]"}}
+    seen = []
+
+    def look(values):
+        seen.append({name: array.shape for name, array in values["layers"].items() if name == "w"})
+        return negate(values)
+
+    function("test.look")(look)
+    step = s.python(function="test.look", inverse="test.look", reads=["layers"], writes=["layers"])
+    series = series_of(chain(fields, fields, [step], structs=structs))
+    for count in (2, 1, 0):
+        inner = ("Inner", {"b": np.ones(count)})
+        held = payload(
+            series.at(1), {"layers": ("Layer", {"w": np.ones((count, 3), "f4"), "inner": inner})}
+        )
+        there = apply(held, plan(series, 1, 2))
+        assert conforms(series.at(2), there) == []
+        assert seen.pop() == {"w": (count, 3)}
+        assert (
+            value(there.document["manifest"], there.arrays)["layers"]["w"].tolist()
+            == [[-1] * 3] * count
+        )
+
+
+def test_a_struct_that_only_the_written_field_holds_gets_the_fields_of_the_new_version():
+    def grown(values):
+        return {"f": {"w": values["f"]["w"], "parts": [{"n": values["f"]["n"]}]}}
+
+    def shrunk(values):
+        return {"f": {"w": values["f"]["w"], "n": values["f"]["parts"][0]["n"]}}
+
+    function("test.grown")(grown), function("test.shrunk")(shrunk)
+    step = s.python(function="test.grown", inverse="test.shrunk", reads=["f"], writes=["f"])
+    old = doc({"f": "A1"}, structs={"A1": {"w": "float32[k]", "n": "int"}})
+    structs = {"A1": {"w": "float32[k]", "parts": "list[Part]"}, "Part": {"n": "int"}}
+    series = series_of([old, doc({"f": "A1"}, 2, [step], structs=structs)])
+    held = payload(old, {"f": ("A1", {"w": np.ones(2, "f4"), "n": 7})})
+    there = apply(held, plan(series, 1, 2))
+    assert conforms(series.at(2), there) == []
+    assert value(there.document["manifest"], there.arrays)["f"]["parts"] == [{"n": 7}]
+    back = apply(there, plan(series, 2, 1))
+    assert same(
+        value(back.document["manifest"], back.arrays), value(held.document["manifest"], held.arrays)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({}, "$.f.w"),
+        ({"w": np.ones(2, "f4"), "inner": None, "n": "x"}, "$.f.n"),
+        ({"w": np.ones(2, "f4"), "inner": None, "n": 1, "m": 1}, "$.f.m"),
+        ({"w": np.ones(2, "f4"), "inner": {"b": 1j}, "n": 1}, "$.f.inner"),
+        (7, "$.f"),
+    ],
+)
+def test_wrong_structs_are_refused_with_their_place(given, path):
+    function("test.given")(lambda _: {"f": given})
+    step = s.python(function="test.given", reads=["f"], writes=["f"], lossy=True)
+    series = series_of(chain({"f": "Layer"}, {"f": "Layer"}, [step], structs=LAYER))
+    with pytest.raises(MigrationError, match="test.given gave it") as caught:
+        apply(payload(series.at(1), {"f": layer(1)}), plan(series, 1, 2))
+    assert path in {d.path[: len(path)] for d in caught.value.diagnostics}

@@ -160,7 +160,7 @@ WRONG = [
     (STACK, "list[Layer]", "Layer[][n]", 3, "NQX411"),
     (STACK, "list[Layer]", "Layer[][n]", [("Other", {"w": np.zeros(2, "f4")})], "NQX411"),
     (UNSTACK, "Layer[][n]", "list[Layer, n]", 3, "NQX411"),
-    (UNSTACK, "Layer[][n]", "list[Layer, n]", ("Layer", {"w": np.zeros((0, 2), "f4")}), "NQX412"),
+    (UNSTACK, "Layer[][n]", "list[Layer, n]", ("Layer", {"w": np.zeros((), "f4")}), "NQX412"),
     (UNSTACK, "Layer[][n]", "list[Layer, n]", ("Layer", {"w": FULL.node(dtype="float32", shape=[10**9, 2], value=0.0)}), "NQX412"),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ import copy
 import json
 from dataclasses import dataclass
 
+from neuralqx_struct.classes.compiler import register_hook
 from tests.histories.arrays import OF_ARRAYS
 from tests.histories.constraints import intact
 from tests.histories.declarations import shows_members
@@ -18,6 +19,8 @@ from tests.histories.items import COLLECTED
 from tests.histories.making import Maker
 from tests.histories.stacks import stack, unstack
 from tests.histories.steps import STEPPED
+
+register_hook("histories.same", lambda value: value)
 
 STEPS = [*STEPPED, *OF_ARRAYS, *COLLECTED, stack, stack, unstack, other_derived]
 PLAIN = [*UNSTEPPED, other_derived, stored_to_derived]
@@ -87,11 +90,18 @@ def history(seed, payloads=4):
         if hop.edits or hop.used:
             versions.append(new)
             hops.append(hop)
-    held = {
-        version.number: [p for p in (make.payload(version) for _ in range(payloads)) if p]
-        for version in versions
-    }
+    held = {version.number: [*some_payloads(make, version, payloads)] for version in versions}
     return History(seed, versions, hops, held)
+
+
+def some_payloads(make, version, count):
+    """Yields payloads of a version: the smallest ones first, with sizes of 0 and 1 and as many items."""
+    for index in range(count):
+        make.small = index if index < 2 else None
+        made = make.payload(version)
+        if made:
+            yield made
+    make.small = None
 
 
 def next_version(make, old):

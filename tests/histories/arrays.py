@@ -5,14 +5,16 @@ import string
 
 import numpy as np
 
-from tests.histories.declarations import FREE, Field, evaluate, names_in, visible
+from tests.histories.declarations import FREE, Field, evaluate, mapped, names_in, visible
 from tests.histories.steps import (
     HOLDERS,
     Edit,
     free_name,
+    free_names,
     is_array,
     on_instances,
     pick,
+    replaced,
     seen_sizes,
     step,
 )
@@ -50,20 +52,33 @@ def transpose(make, new):
     return Edit("transpose", steps, on_instances(new, struct, change))
 
 
+def array_in(kind):
+    """The array that a type is, or that its values hold in a list, in a dict, or beside null; None for others."""
+    while kind[0] in ("null", "list", "dict"):
+        kind = kind[1]
+    return kind if kind[0] == "array" else None
+
+
+def flat(value):
+    return value.reshape(-1) if isinstance(value, np.ndarray) else value
+
+
 def reshape(make, new):
     def wanted(held):
-        return is_array(held) and len(held.type[2]) > 1 and FREE not in held.type[2]
+        kind = array_in(held.type)
+        return kind and len(kind[2]) > 1 and FREE not in kind[2]
 
     struct, key = pick(make, new, wanted)
     if struct is None:
         return None
     held = new.structs[struct].fields[key]
-    extents = held.type[2]
+    have = array_in(held.type)
+    extents = have[2]
     if all(isinstance(extent, int) for extent in extents):
         product = int(np.prod(extents))
     else:
         product = " * ".join(f"({extent})" for extent in extents)
-    held.type = ("array", held.type[1], (product,))
+    held.type = replaced(held.type, have, ("array", have[1], (product,)))
     after = visible(new, struct)
     inside = set().union(*map(names_in, extents))
     known = inside <= set(after) or inside <= set(new.structs[struct].params)
@@ -71,7 +86,7 @@ def reshape(make, new):
         return None
 
     def change(values, _):
-        values[key] = values[key].reshape(-1)
+        values[key] = mapped(values[key], flat)
 
     steps = step("reshape", struct, new, field=key, shape=[product])
     return Edit("reshape", steps, on_instances(new, struct, change))
@@ -89,7 +104,7 @@ def alike(make, new, form):
     if not found:
         return None, None, None
     (struct, known), keys = make.one(found.items())
-    return struct, known, make.rng.sample(keys, min(len(keys), make.one([2, 3])))
+    return struct, known, make.rng.sample(keys, min(len(keys), make.one([2, 3, 4])))
 
 
 def merge(make, new):
@@ -159,6 +174,8 @@ def addends(extent):
     written = str(extent)
     if written in ("2", "3"):
         return [[1, int(written) - 1], [1] * int(written)]
+    if written[:4] == "2 * " and written[4:].isidentifier():
+        return [[written[4:]] * 2]
     parts = [int(x) if x.isdigit() else x for x in written.split(" + ")]
     if not 1 < len(parts) < 4 or "(" in written:
         return []
@@ -176,13 +193,13 @@ def split(make, new):
     axis, sizes = make.one(
         [(axis, sizes) for axis, extent in enumerate(extents) for sizes in addends(extent)]
     )
-    names = [n for n in "abcdefghuvw" if n not in fields][: len(sizes)]
+    names = free_names(new.structs[struct])[: len(sizes)]
     for name, size in zip(names, sizes, strict=True):
         fields[name] = Field(("array", dtype, (*extents[:axis], size, *extents[axis + 1 :])))
     shown = {e for kind in types.values() if kind[0] == "array" for e in kind[2]}
     shown &= {*string.ascii_letters}
     unknown = [size for size in sizes if isinstance(size, str) and size not in shown]
-    if len(unknown) > 1:
+    if len({*unknown}) > 1:
         return None  # the model does not know the dims
 
     def change(values, _):
@@ -192,7 +209,7 @@ def split(make, new):
         rest = whole.shape[axis] - sum(length or 0 for length in lengths)
         start = 0
         for name, length in zip(names, lengths, strict=True):
-            stop = start + (rest if length is None else length)
+            stop = start + (rest // len(unknown) if length is None else length)
             values[name] = np.take(whole, range(start, stop), axis)
             start = stop
 
@@ -218,7 +235,7 @@ def split_stack(make, new):
     how = "complex" if dtype in PARTS and (not short or make.chance(0.5)) else "stack"
     axis = make.one(short) if how == "stack" else 0
     count = extents[axis] if how == "stack" else 2
-    names = make.rng.sample([n for n in "abcdefghuvw" if n not in fields], count)
+    names = make.rng.sample(free_names(new.structs[struct]), count)
     made = ("array", PARTS.get(dtype), extents)
     if how == "stack":
         made = ("array", dtype, (*extents[:axis], *extents[axis + 1 :]))

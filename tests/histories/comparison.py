@@ -17,7 +17,7 @@ from neuralqx_struct.tools.linting import lint
 from tests.histories.declarations import IDENTITY, from_node, same, to_node
 from tests.histories.derivations import misses
 from tests.histories.making import Maker
-from tests.histories.steps import Stop
+from tests.histories.steps import Open, Stop
 
 #: Errors of lint about two versions that are sound by themselves.
 OF_TWO_VERSIONS = {"NQX301", "NQX305"}
@@ -33,15 +33,20 @@ STOPS = {
     "merge list": {"NQX411"},
     "merge dict": {"NQX411"},
     "split list": {"NQX411"},
+    "split tuple": {"NQX411"},
     "split dict": {"NQX411"},
     "convert text": {"NQX421"},
     "derived field": {"NQX115"},
     "a derived field less": {"NQX115"},  # on the way back
     "a stored field is derived": {"NQX115"},
     "rename path": {"NQX414", "NQX415"},
+    "add path": {"NQX414", "NQX415"},
+    "remove path": {"NQX414"},
 }
 #: Likewise of downgrades: an array without elements does not show its former axes, nor an empty list the sizes of parts.
 DOWNGRADE_STOPS = {"reshape": {"NQX413"}, "merge": {"NQX413"}}
+#: A function that only the documents in a bundle ask for is not run without trust.
+FORWARD_STOPS = {"python": {"NQX312"}}
 #: The payloads that are tried for a verdict of which no sample is an example.
 PROBES = 300
 
@@ -95,6 +100,21 @@ def read(schema, payload, unknown):
     return s.to_state_dict(s.from_state_dict(state, load_cls=schema.root, unknown=unknown))
 
 
+def has_unfilled(version):
+    """Whether a version has a field that neither payloads nor a default give a value."""
+    return any(
+        struct.unfilled
+        for each in filter(None, (version, version.used))
+        for struct in each.structs.values()
+    )
+
+
+def is_unfilled(outcome, version):
+    """Whether a load was refused for such a field: the caller has to give it."""
+    refused = isinstance(outcome, s.StructError) and has_unfilled(version)
+    return refused and {d.code for d in outcome.diagnostics} == {"NQX414"}
+
+
 @dataclass
 class Comparison:
     """The comparison of one history; files go to the folder `root`.
@@ -136,7 +156,7 @@ class Comparison:
                         self.schema(version.number), path, version
                     )
                 )
-                if not same(own, value):
+                if not same(own, value) and not is_unfilled(own, version):
                     self.wrong.append(f"{path.name} is not read as it is: {own}")
                 elif version is not head and not self.findings:
                     self.upgrade(version, value, path)
@@ -212,20 +232,25 @@ class Comparison:
         label = f"{path.name} to {head.number}"
         got = outcome(lambda: loaded(self.schema(head.number), path, head))
         if all(hop.stepped for hop in hops):
-            expected = value
+            expected, is_open = value, False
             try:
                 for hop in hops:
                     expected = hop.up(expected)
                 owners = filter(None, (head, head.used))
                 if not all(each.holds(own, expected) for own in owners for each in own.derived):
                     raise Stop
-            except Stop:
-                expected = s.MigrationError("stop")
+            except Stop as error:
+                expected, is_open = s.MigrationError("stop"), isinstance(error, Open)
             same_result = agree(got, expected) or self.is_removed_unread(got, expected)
+            same_result = same_result or is_unfilled(got, head)
+            if is_open and (not isinstance(got, Exception) or self.may_stop(got)):
+                same_result = True
             if not same_result and not self.is_limit(got):
                 self.wrong.append(f"{label}: load gave {got}, expected {expected}")
         elif isinstance(got, Exception) and head.compatibility != "none" and len(hops) == 1:
             if (self.may_stop(got) and "NQX320" in self.named) or self.is_limit(got):
+                return
+            if is_unfilled(got, head):
                 return
             self.wrong.append(f"{label}: promised, but load refused: {got}")
         self.on_disk(version, path, value, got)
@@ -242,7 +267,7 @@ class Comparison:
         label = f"{path.name} to {head}"
         once = self.migrated(path, f"{path.name}once", head)
         single = outcome(lambda: content(once))
-        if not agree(single, got):
+        if not agree(single, got) and not is_unfilled(got, version=self.history.versions[-1]):
             self.wrong.append(f"{label}: load gave {got}, migrate gave {single}")
         at = path
         for number in range(version.number + 1, head + 1):
@@ -299,7 +324,9 @@ class Comparison:
         errors = [str(d) for d in found if d.severity == "error"]
         refused = self.refused(direction, number, unknown, probe=bool(errors))
         label = f"{direction} {number}, unknown={unknown}"
-        stops = STOPS | (self.downgrade_stops(number) if direction == "forward" else {})
+        stops = STOPS
+        if direction == "forward":
+            stops = STOPS | FORWARD_STOPS | self.downgrade_stops(number)
         if refused and not errors and not self.may_stop(refused, stops):
             self.wrong.append(f"{label}: no finding, but {refused}")
         if errors and not refused and self.has_payloads(direction, number):
@@ -318,16 +345,19 @@ class Comparison:
         head = len(self.history.versions)
         reader, writer = (head, number) if direction == "backward" else (number, head)
         schema = self.schema(reader)
+        if not self.has_payloads(direction, number):
+            return None
         for path in self.samples(writer):
             got = outcome(lambda path=path: loaded(schema, path, unknown=unknown))
-            if isinstance(got, Exception):
+            if isinstance(got, Exception) and self.is_read(writer, path):
                 return got
         first = self._refused.get((direction, number), 0)
         for i in (first, *range(PROBES)) if probe else ():
             found = self.probe(writer, i)
             if found is None:  # none of its sizes fit
                 continue
-            if isinstance(outcome(lambda held=found: read(schema, held, unknown)), Exception):
+            got = outcome(lambda held=found: read(schema, held, unknown))
+            if isinstance(got, Exception) and self.is_read(writer, self.stored_probe(writer, i)):
                 self._refused[direction, number] = i
                 path = self.stored_probe(writer, i)
                 return outcome(lambda path=path: loaded(schema, path, unknown=unknown))
@@ -345,9 +375,18 @@ class Comparison:
                 return got
         return None
 
+    def is_read(self, number, path):
+        """Whether the version that wrote a payload reads it: a field without a value stops that one too."""
+        version = self.history.versions[number - 1]
+        if not has_unfilled(version):
+            return True
+        own = outcome(lambda: loaded(self.schema(number), path))
+        return not isinstance(own, Exception)
+
     def has_payloads(self, direction, number):
-        """Whether the writer has payloads: limits and sizes may leave none."""
-        return bool(self.samples(number if direction == "backward" else len(self.history.versions)))
+        """Whether the writer has payloads that it reads itself: limits and sizes may leave none."""
+        writer = number if direction == "backward" else len(self.history.versions)
+        return any(self.is_read(writer, path) for path in self.samples(writer))
 
     def is_limit(self, outcome):
         """Whether a load was refused by a limit of values that lint names, of the newest version or one in between."""

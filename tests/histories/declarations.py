@@ -21,7 +21,10 @@ FAMILIES = {
     "number": ["int8", "float32", "complex64", "complex128"],
 }
 #: The members of a field that limit its values.
-LIMITS = {"ge", "gt", "le", "lt", "multiple_of", "finite", "choices", "min_length", "max_length"}
+LIMITS = {
+    *("ge", "gt", "le", "lt", "multiple_of", "finite", "choices", "min_length", "max_length"),
+    "pattern",
+}
 LOCAL, FREE = "local", "_"
 
 
@@ -35,9 +38,26 @@ class Field:
 
 @dataclass
 class Struct:
+    """A struct.
+
+    Attributes:
+        unstored: The declarations of fields that payloads do not hold, by name; derived fields are elsewhere.
+    """
+
     params: list = field(default_factory=list)
     fields: dict = field(default_factory=dict)
     aliases: list = field(default_factory=list)
+    unstored: dict = field(default_factory=dict)
+
+    @property
+    def names(self):
+        """The names that are taken."""
+        return {*self.fields, *self.unstored}
+
+    @property
+    def unfilled(self):
+        """The fields that no payload and no default gives a value."""
+        return [name for name, members in self.unstored.items() if "default" not in members]
 
 
 @dataclass
@@ -105,6 +125,7 @@ class Version:
                         key: {"type": text(held.type), **held.members}
                         for key, held in struct.fields.items()
                     }
+                    | struct.unstored
                     | {
                         each.name: each.data(self) for each in self.derived if each.struct is struct
                     },
@@ -137,6 +158,8 @@ def text(kind):
             return f"{name}[{', '.join(map(str, args))}][{size}]"
         case ("dict", inner):
             return f"dict[str, {text(inner)}]"
+        case ("tuple*", inner):
+            return f"tuple[{text(inner)}, ...]"
         case ("tuple", *inner):
             return f"tuple[{', '.join(map(text, inner))}]"
         case ("struct", name, args):

@@ -2,7 +2,15 @@
 
 from tests.histories.declarations import DTYPES, LIMITS, SIZES, Field, inner_types, names_in
 from tests.histories.making import LITERALS, SCALARS
-from tests.histories.steps import DEFAULTS, Edit, free_name, is_array, pick, uses_of
+from tests.histories.steps import (
+    DEFAULTS,
+    UNSTORED,
+    Edit,
+    free_name,
+    is_array,
+    pick,
+    uses_of,
+)
 
 
 def plain_add(make, new):
@@ -208,7 +216,7 @@ def plain_params(make, new):
             return ("struct", name, make.args(new, struct, 1) if adding else ())
         if kind[0] in ("items", "stack"):
             return (kind[0], changed(kind[1], struct), kind[2])
-        if kind[0] in ("null", "list", "dict", "union", "tuple"):
+        if kind[0] in ("null", "list", "dict", "union", "tuple", "tuple*"):
             return (kind[0], *(changed(x, struct) for x in kind[1:]))
         return kind
 
@@ -258,6 +266,27 @@ def plain_kind(make, new):
     return Edit("kind of a field")
 
 
+def plain_unstored(make, new):
+    """A field that is not stored comes, goes, or takes the name of a stored one."""
+    struct = new.structs[make.one(new.structs)]
+    if struct.unstored and make.chance(0.4):
+        struct.unstored.clear()
+        return Edit("an unstored field less")
+    struct.unstored["logger"] = make.one(UNSTORED)
+    return Edit("unstored field")
+
+
+def plain_converter(make, new):
+    """A field gets a converter, which leaves its values as they are, or loses it."""
+    struct, key = pick(make, new, lambda held: held.type in (("int",), ("float",), ("str",)))
+    if struct is None:
+        return None
+    members = new.structs[struct].fields[key].members
+    if members.pop("converter", None) is None:
+        members["converter"] = "histories.same"
+    return Edit("converter of a field")
+
+
 UNSTEPPED = [
     plain_add,
     plain_remove,
@@ -276,4 +305,6 @@ UNSTEPPED = [
     plain_kind,
     plain_length,
     plain_stack,
+    plain_unstored,
+    plain_converter,
 ]

@@ -12,36 +12,47 @@ from tests.histories.declarations import (
     visible,
 )
 from tests.histories.making import is_size
-from tests.histories.steps import Edit, Stop, free_name, on_instances, pick, seen_sizes, step
+from tests.histories.steps import (
+    Edit,
+    Open,
+    Stop,
+    free_name,
+    free_names,
+    on_instances,
+    pick,
+    seen_sizes,
+    step,
+)
 
 
 def merge_items(make, new):
-    """Two fields become the values of a list, tuple or dict."""
+    """Two or more fields become the values of a list, tuple or dict."""
     how = make.one(["list", "list", "dict", "tuple"])
-    found = [
-        (name, a, b)
-        for name, struct in new.structs.items()
-        for a, one in struct.fields.items()
-        for b, other in struct.fields.items()
-        if a != b and (how == "tuple" or one.type == other.type)
-    ]
-    if not found:
+    found = {}
+    for name, struct in new.structs.items():
+        for key, held in struct.fields.items():
+            found.setdefault((name, how == "tuple" or held.type), []).append(key)
+    groups = [(name, keys) for (name, _), keys in found.items() if len(keys) > 1]
+    if not groups:
         return None
-    struct, a, b = make.one(found)
+    struct, keys = make.one(groups)
+    keys = make.rng.sample(keys, min(len(keys), make.one([2, 2, 3, 4])))
     fields = new.structs[struct].fields
-    one, other = fields[a].type, fields[b].type
+    types = [fields[key].type for key in keys]
+    one = types[0]
     to = free_name(make, new.structs[struct])
-    listed = make.one([("items", one, 2), ("list", one)])
-    made = {"list": listed, "dict": ("dict", one), "tuple": ("tuple", one, other)}[how]
-    del fields[a], fields[b]
+    listed = make.one([("items", one, len(keys)), ("list", one)])
+    made = {"list": listed, "dict": ("dict", one), "tuple": ("tuple", *types)}[how]
+    for key in keys:
+        del fields[key]
     fields[to] = Field(made)
 
     def change(values, _):
-        first, second = values.pop(a), values.pop(b)
-        both = {"dict": {a: first, b: second}, "tuple": Items([first, second])}
-        values[to] = both.get(how, [first, second])
+        held = {key: values.pop(key) for key in keys}
+        collected = {"dict": held, "tuple": Items([*held.values()])}
+        values[to] = collected.get(how, [*held.values()])
 
-    steps = step("merge", struct, new, fields=[a, b], into=to, how=how)
+    steps = step("merge", struct, new, fields=keys, into=to, how=how)
     return Edit(f"merge {how}", steps, on_instances(new, struct, change))
 
 
@@ -54,15 +65,16 @@ def split_items(make, new):
             return kind[1:]
         if kind[0] == "items" and isinstance(kind[2], int):
             return [kind[1]] * kind[2]
-        return [kind[1]] * make.one([1, 2]) if kind[0] in ("list", "items", "dict") else ()
+        several = kind[0] in ("list", "items", "dict", "tuple*")
+        return [kind[1]] * make.one([1, 2, 3]) if several else ()
 
     struct, key = pick(make, new, parts)
     if struct is None:
         return None
     fields = new.structs[struct].fields
     kind, types = fields[key].type, parts(fields[key])
-    how = {"items": "list"}.get(kind[0], kind[0])
-    names = [n for n in "abcdefghuvwxyz" if n not in fields][: len(types)]
+    how = {"items": "list", "tuple*": "tuple"}.get(kind[0], kind[0])
+    names = free_names(new.structs[struct], "abcdefghuvwxyz")[: len(types)]
     del fields[key]
     fields |= {name: Field(each) for name, each in zip(names, types, strict=True)}
 
@@ -103,8 +115,10 @@ def stack_arrays(make, new):
         layers = values[key]
         sizes = {"q": len(layers)} | seen_sizes(types, values)
         fits = not members or size == FREE or evaluate(size, sizes) == len(layers)
-        if not layers or not fits or len({(x.dtype, x.shape) for x in layers}) > 1:
+        if not fits or len({(x.dtype, x.shape) for x in layers}) > 1:
             raise Stop
+        if not layers:
+            raise Open
         values[key] = np.stack(layers)
 
     steps = step("stack", struct, new, field=key, **members)
@@ -112,7 +126,7 @@ def stack_arrays(make, new):
 
 
 def unstack_array(make, new):
-    """An array becomes a list; one without entries is refused."""
+    """An array becomes a list."""
     struct, key = pick(make, new, lambda held: held.type[0] == "array" and held.type[2])
     if struct is None:
         return None
@@ -124,8 +138,6 @@ def unstack_array(make, new):
     )
 
     def change(values, _):
-        if not len(values[key]):
-            raise Stop
         values[key] = [np.array(x) for x in values[key]]
 
     steps = step("unstack", struct, new, field=key)

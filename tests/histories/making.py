@@ -36,6 +36,7 @@ from tests.histories.declarations import (
     visible,
 )
 from tests.histories.derivations import derived_of
+from tests.histories.steps import UNSTORED
 
 IDENTITY_OF_USED = "lab.u"
 #: The numbers of axes of arrays, by how often they are drawn.
@@ -47,6 +48,7 @@ LITERALS = ["x", "word", "y", 0, 2, True, 0.5]
 NOT_FINITE = [math.inf, -math.inf, math.nan]
 #: Values of which every limit accepts some.
 FITTING = [0, 2, 3, 0.5, 1.5, "x", b"x"]
+PATTERNS = ["[a-z]*", "x|word", r"\w+"]
 
 
 def stackable(version, name):
@@ -79,6 +81,7 @@ class Maker:
         self.deepest = (
             5 if bold and seed % 3 == 0 else 2
         )  # a limit may be on a list inside four structs
+        self.small = None  # the size, and the number of items, of small payloads
         self.chosen = {}  # the dtype of each choice in the payload that is made
 
     def one(self, choices):
@@ -141,6 +144,10 @@ class Maker:
                     held.members["kind"] = "static"
                 elif self.chance(0.3):
                     held.members |= self.limit(held)
+                elif held.type in (("int",), ("float",), ("str",)) and self.chance(0.1):
+                    held.members["converter"] = "histories.same"
+            if self.chance(0.15):
+                struct.unstored["logger"] = self.one(UNSTORED[:2] if self.chance(0.8) else UNSTORED)
         if not shows_members(new):
             key = next(k for k in FIELDS if k not in new.structs["R"].fields)
             new.structs["R"].fields[key] = Field(("enum", "E"))
@@ -221,6 +228,10 @@ class Maker:
             if len(plain) > 1:
                 union = ("union", *(("struct", name, ()) for name in plain[:2]))
                 return self.one([union, union, ("null", union), ("list", union)])
+        if 0.84 <= roll < 0.88:
+            return self.one(
+                [("pytree",), ("tuple*", self.scalar()), ("tuple*", self.array(version, struct))]
+            )
         inner = self.random_key(version, struct) if self.chance(0.05) else self.scalar()
         return self.one([inner, inner, ("null", inner), ("list", inner)])
 
@@ -252,6 +263,8 @@ class Maker:
             most = {self.one(["le", "lt"]): self.one([3, 4, 5])}
             whole = [{"multiple_of": self.one([2, 3])}, {"choices": self.one([[0, 2], [0, 2, 5]])}]
             return self.one([least, most, least | most, *(whole if kind == ("int",) else ())])
+        if kind == ("str",) and self.chance(0.3):
+            return {"pattern": self.one(PATTERNS)}
         if kind == ("str",) and self.chance(0.3):
             return {"choices": self.one([["x", "word"], ["x", "word", "another"]])}
         if kind[0] in ("str", "bytes", "list", "dict"):
@@ -292,6 +305,8 @@ class Maker:
             top = dim.get("max", least + (9 if self.bold and self.chance(0.2) else 5))
             most = top if self.bold else min(least + 3, top)
             sizes[name] = self.rng.randint(least, max(least, most))
+            if self.small is not None:
+                sizes[name] = max(least, self.small)
         for _ in version.dims:
             for name, dim in version.dims.items():
                 if "equals" in dim:
@@ -343,6 +358,9 @@ class Maker:
 
     def field(self, version, held, dims, sizes):
         """A value of a field within its limits."""
+        ends = [value for value in boundaries(held) if fits(held, value)]
+        if ends and self.chance(0.3):
+            return self.one(ends)
         for _ in range(30 if LIMITS & held.members.keys() else 1):
             made = self.value(version, held.type, dims, sizes)
             if fits(held, made):
@@ -375,6 +393,10 @@ class Maker:
             case ("key", impl, extents):
                 shape = [self.size(e, sizes) for e in (*extents, WORDS[impl])]
                 return Key(impl, self.numbers("uint32", shape))
+            case ("pytree",):
+                return self.tree(2)
+            case ("null", _) if self.small == 0:
+                return None
             case ("null", inner):
                 return None if self.chance(0.3) else self.value(version, inner, dims, sizes)
             case ("union", *branches):
@@ -383,7 +405,7 @@ class Maker:
                     made = "r"  # members get this name
                 return in_union(made, branches) if isinstance(made, str) else made
             case ("list", inner):
-                count = self.rng.randint(0, self.most())
+                count = self.count()
                 return [self.value(version, inner, dims, sizes) for _ in range(count)]
             case ("items", inner, length):
                 count = self.size(length, sizes)
@@ -397,10 +419,10 @@ class Maker:
                 return Stack([first, *others], count)
             case ("dict", inner):
                 known = ["x", "y", "in/out", "z", "u", "v"]
-                keys = self.rng.sample(
-                    known[:3] if not self.bold else known, self.rng.randint(0, self.most())
-                )
+                keys = self.rng.sample(known[:3] if not self.bold else known, self.count())
                 return {key: self.value(version, inner, dims, sizes) for key in keys}
+            case ("tuple*", inner):
+                return Items([self.value(version, inner, dims, sizes) for _ in range(self.count())])
             case ("tuple", *inner):
                 return Items([self.value(version, x, dims, sizes) for x in inner])
             case ("struct", name, args):
@@ -429,9 +451,20 @@ class Maker:
                 return self.chance(0.5)
         raise AssertionError(kind)
 
-    def most(self):
-        """The most items of a list or dict."""
-        return 6 if self.bold and self.chance(0.2) else 2
+    def count(self):
+        """The number of items of a list or dict."""
+        if self.small is not None:
+            return self.small
+        return self.rng.randint(0, 6 if self.bold and self.chance(0.2) else 2)
+
+    def tree(self, depth):
+        """A value of type pytree: dicts in dicts, with numbers and arrays."""
+        if depth == 0 or self.chance(0.2):
+            return self.one([7, None, self.numbers("float32", [self.any_size()])])
+        if self.chance(0.15):
+            return [self.tree(depth - 1) for _ in range(self.count())]
+        keys = self.rng.sample(["x", "y", "z", "u", "v"], min(5, self.count() + 1))
+        return {key: self.tree(depth - 1) for key in keys} if self.small != 0 else {}
 
     def size(self, extent, sizes):
         found = self.any_size() if extent == FREE else evaluate(extent, sizes)
@@ -441,6 +474,8 @@ class Maker:
 
     def any_size(self):
         """A size that nothing fixes."""
+        if self.small is not None:
+            return self.small
         return self.rng.randint(0, 9 if self.bold and self.chance(0.1) else 3)
 
     def other(self, value):
@@ -501,13 +536,28 @@ def fits(held, value):
             or all(test(limits[name], number) for name, test in TESTS if name in limits)
         )
         and value in limits.get("choices", [value])
+        and (not isinstance(value, str) or re.fullmatch(limits.get("pattern", "(?s).*"), value))
         and limits.get("min_length", length) <= length <= limits.get("max_length", length)
     )
+
+
+def boundaries(held):
+    """Yields the outermost values that the limits of a number, or of a text, accept."""
+    limits = held.members
+    if held.type in (("int",), ("float",)) and limits.get("kind") != "static":
+        number = int if held.type == ("int",) else float
+        for name, value in limits.items():
+            shift = {"gt": 1, "lt": -1}.get(name, 0)
+            if name in ("ge", "gt", "le", "lt"):
+                yield number(value + shift)
+    elif held.type == ("str",):
+        yield from ("x" * limits[name] for name in ("min_length", "max_length") if name in limits)
 
 
 def is_size(version, name):
     """Whether a dim, or a size in a type or an equation, has a name."""
     data = version.data()
-    types = [held["type"] for each in data["structs"].values() for held in each["fields"].values()]
+    fields = [held for each in data["structs"].values() for held in each["fields"].values()]
+    types = [held["type"] for held in fields if "type" in held]
     equations = [dim.get("equals", "") for dim in version.dims.values()]
     return any(re.search(rf"\b{name}\b", text) for text in [*version.dims, *types, *equations])

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.histories.declarations import FREE, Stack, evaluate, mapped, same, visible
 from tests.histories.making import is_size, stackable
-from tests.histories.steps import Edit, Stop, on_instances, pick, seen_sizes, step
+from tests.histories.steps import Edit, Open, Stop, on_instances, pick, seen_sizes, step
 
 
 def outline(layer):
@@ -41,8 +41,10 @@ def stack(make, new):
         sizes = {"q": len(layers)} | seen_sizes(types, values)
         fits = not members or size == FREE or evaluate(size, sizes) == len(layers)
         first, *others = map(outline, layers or [None])
-        if not layers or not fits or not all(same(first, other) for other in others):
+        if not fits or not all(same(first, other) for other in others):
             raise Stop
+        if not layers:
+            raise Open
         values[key] = Stack(layers, len(layers))
 
     steps = step("stack", struct, new, field=key, **members)
@@ -50,7 +52,7 @@ def stack(make, new):
 
 
 def unstack(make, new):
-    """A stacked struct becomes a list; one without layers shows no shapes, so a step refuses it."""
+    """A stacked struct becomes a list."""
     struct, key = pick(make, new, lambda held: held.type[0] == "stack")
     if struct is None:
         return None
@@ -58,9 +60,7 @@ def unstack(make, new):
     held.type = make.one([("list", held.type[1]), ("items", *held.type[1:])])
 
     def change(values, _):
-        if not values[key].count:
-            raise Stop
-        values[key] = values[key].layers
+        values[key] = values[key].layers[: values[key].count]
 
     steps = step("unstack", struct, new, field=key)
     return Edit("unstack", steps, on_instances(new, struct, change))

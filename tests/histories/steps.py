@@ -1,18 +1,23 @@
 """Edits that steps declare, and what each makes of a payload."""
 
+import copy
 import math
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
+from neuralqx_struct.evolution.steps import function
 from tests.histories.declarations import (
     FREE,
     LIMITS,
     WORDS,
     Field,
+    Instance,
+    Items,
     Key,
     Member,
+    Stack,
     evaluate,
     inner_types,
     instances,
@@ -64,8 +69,12 @@ def on_instances(version, struct, change):
 
 
 def free_name(make, struct):
-    names = [name for name in "abcdefghnmkuvw" if name not in struct.fields]
-    return make.one(names)
+    return make.one(free_names(struct, "abcdefghnmkuvw"))
+
+
+def free_names(struct, names="abcdefghuvw"):
+    """Those of some names that no field of a struct has."""
+    return [name for name in names if name not in struct.names]
 
 
 def pick(make, version, wanted):
@@ -214,6 +223,10 @@ def cast(make, new):
 
 class Stop(Exception):
     """Data that the steps refuse."""
+
+
+class Open(Stop):
+    """Data that the steps may refuse, as nothing in it may show the sizes that they need."""
 
 
 def exactly(array, dtype):
@@ -422,21 +435,220 @@ def cast_with_loss(make, new):
     return Edit("cast with a loss", steps, on_instances(new, struct, change), lossless=False)
 
 
+def take_path(held, keys):
+    """Removes the entry at a path, and returns it; the dicts on the way stay."""
+    *way, last = keys
+    for name in way:
+        if not isinstance(held, dict) or name not in held:
+            raise Stop
+        held = held[name]
+    if not isinstance(held, dict) or last not in held:
+        raise Stop
+    return held.pop(last)
+
+
+def put_path(held, keys, value):
+    """Adds an entry at a path, with the dicts on the way."""
+    *way, last = keys
+    for name in way:
+        if not isinstance(held, dict):
+            raise Stop
+        held = held.setdefault(name, {})
+    if not isinstance(held, dict) or last in held:
+        raise Stop
+    held[last] = value
+
+
+def empty_below(held):
+    """Whether a value is a dict that holds no more than dicts, one in another."""
+    return isinstance(held, dict) and (not held or (len(held) == 1 and empty_below(*held.values())))
+
+
+PATHS = ["x", "y", "z", "x/u", "x/v", "y/u", "x/u/x"]
+
+
 def rename_path(make, new):
-    """A key of a dict gets another name; a dict without it, or with the other one, is refused."""
-    struct, key = pick(make, new, lambda held: held.type[0] == "dict")
+    """An entry gets another path; a value without it, or with one at the other path, is refused."""
+    struct, key = pick(make, new, lambda held: held.type[0] in ("dict", "pytree"))
     if struct is None:
         return None
-    old, to = make.rng.sample(["x", "y", "z"], 2)
+    deep = new.structs[struct].fields[key].type[0] == "pytree"
+    old, to = make.rng.sample(PATHS if deep else PATHS[:3], 2)
+    start, end = old.split("/"), to.split("/")
 
     def change(values, _):
-        held = values[key]
-        if old not in held or to in held:
-            raise Stop
-        held[to] = held.pop(old)
+        moved = take_path(values[key], start)
+        if start[: len(end)] == end:  # it replaces the dicts around it, which are empty
+            around = take_path(values[key], end)
+            if not empty_below(around):
+                raise Stop
+        put_path(values[key], end, moved)
 
     steps = step("rename_path", struct, new, field=key, path=old, to=to)
-    return Edit("rename path", steps, on_instances(new, struct, change))
+    # A downgrade leaves the dicts that the step made.
+    return Edit("rename path", steps, on_instances(new, struct, change), lossless="/" not in to)
+
+
+def add_path(make, new):
+    """An entry comes, or goes."""
+    kinds = [("pytree",), ("dict", ("int",))]
+    struct, key = pick(make, new, lambda held: held.type in kinds and not held.members)
+    if struct is None:
+        return None
+    deep = new.structs[struct].fields[key].type == ("pytree",)
+    path = make.one(PATHS if deep else PATHS[:3])
+    keys = path.split("/")
+    if make.chance(0.4):
+        members = make.one([{"lossy": True}, {"undo_default": 7}])
+        steps = step("remove", struct, new, field=key, path=path, **members)
+
+        def less(values, _):
+            take_path(values[key], keys)
+
+        return Edit("remove path", steps, on_instances(new, struct, less), lossless=False)
+
+    def more(values, _):
+        put_path(values[key], keys, 7)
+
+    steps = step("add", struct, new, field=key, path=path, default=7)
+    return Edit("add path", steps, on_instances(new, struct, more), lossless=len(keys) == 1)
+
+
+def copy_field(make, new):
+    """A field comes with the value of another one, or with its structure and a number in its arrays; or such a one goes."""
+
+    def wanted(held):
+        return not {"kind", "aliases", "default"} & held.members.keys()
+
+    struct, key = pick(make, new, wanted)
+    if struct is None:
+        return None
+    fields = new.structs[struct].fields
+    held = fields[key]
+    twins = [
+        n
+        for n, f in fields.items()
+        if n != key and (f.type, f.members) == (held.type, held.members)
+    ]
+    filling = is_filled(new, held.type) and make.chance(0.4)
+    if twins and make.chance(0.4):
+        gone = make.one(twins)
+        del fields[gone]
+        undone = {"like": key, "undo_default": 1} if filling else {"undo_copy": key}
+        steps = step("remove", struct, new, field=gone, **undone)
+        change = on_instances(new, struct, lambda values, _: values.pop(gone))
+        return Edit("remove a copy", steps, change, lossless=False)
+    to = free_name(make, new.structs[struct])
+    fields[to] = Field(held.type, dict(held.members))
+
+    def more(values, _):
+        made = copy.deepcopy(values[key])
+        values[to] = mapped(made, ones) if filling else made
+
+    made_of = {"like": key, "default": 1} if filling else {"copy": key}
+    steps = step("add", struct, new, field=to, **made_of)
+    return Edit("add like" if filling else "add a copy", steps, on_instances(new, struct, more))
+
+
+def is_filled(version, kind):
+    """Whether the values of a type may hold arrays, and no keys, whose words stay as they are."""
+    kinds = [*inner_types(kind)]
+    for each in kinds:
+        if each[0] == "struct":
+            held = [t for field in fields_of(version, each[1]) for t in inner_types(field.type)]
+            kinds += [t for t in held if t not in kinds]
+    return any(t[0] == "array" for t in kinds) and not any(t[0] == "key" for t in kinds)
+
+
+def fields_of(version, name):
+    owner, inside = version.holder(name)
+    return owner.structs[inside].fields.values()
+
+
+def ones(value):
+    return np.ones_like(value) if isinstance(value, np.ndarray) else value
+
+
+@function("histories.flip")
+def flip(values):
+    """The function of python steps: all arrays and lists from behind, also those in dicts and structs."""
+    return {name: flipped(value) for name, value in values.items()}
+
+
+def flipped(value):
+    match value:
+        case np.ndarray():
+            return np.ascontiguousarray(np.flip(value)).reshape(value.shape)
+        case Stack():
+            return Stack(flipped(value.layers) if value.count else value.layers, value.count)
+        case Instance():
+            return Instance(value.struct, flip(value.fields), value.sizes)
+        case Items():
+            return Items([*map(flipped, value.items)])
+        case list():
+            return [*map(flipped, reversed(value))]
+        case tuple():
+            return (*map(flipped, value),)
+        case dict():
+            return flip(value)
+    return value
+
+
+def python(make, new):
+    """A function of the user changes one or two fields."""
+    struct = make.one(new.structs)
+    names = [*new.structs[struct].fields]
+    keys = make.rng.sample(names, min(len(names), make.one([1, 1, 2])))
+
+    def change(values, _):
+        values |= flip({key: values[key] for key in keys})
+
+    name = "histories.flip"
+    steps = step("python", struct, new, function=name, inverse=name, reads=keys, writes=keys)
+    return Edit("python", steps, on_instances(new, struct, change))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fields that payloads do not hold.
+
+
+UNSTORED = [
+    {"kind": "opaque", "default": None},
+    {"type": "int", "serialize": False, "default": 3},
+    {"kind": "opaque"},
+    {"type": "str", "serialize": False},
+]
+
+
+def unstored(make, new):
+    """A field that is not stored comes, goes, or gets another declaration."""
+    struct = new.structs[make.one(new.structs)]
+    if struct.unstored and make.chance(0.4):
+        struct.unstored.clear()
+        return Edit("an unstored field less", [])
+    struct.unstored["logger"] = make.one(UNSTORED)
+    return Edit("unstored field", [])
+
+
+def stored_or_not(make, new):
+    """A stored field is not stored any longer, or the other way round."""
+    found = [(n, k) for n, s in new.structs.items() for k in s.unstored]
+    if found and make.chance(0.5):
+        struct, key = make.one(found)
+        del new.structs[struct].unstored[key]
+        new.structs[struct].fields[key] = Field(("int",))
+        steps = step("add", struct, new, field=key, default=7)
+        change = on_instances(new, struct, lambda values, _: values.__setitem__(key, 7))
+        return Edit("a field is stored", steps, change)
+    struct, key = pick(make, new, lambda held: held.type[0] in DEFAULTS)
+    if struct is None or len(new.structs[struct].fields) < 2:
+        return None
+    kind = new.structs[struct].fields.pop(key).type
+    value = {"default": DEFAULTS[kind[0]]} if make.chance(0.6) else {}
+    new.structs[struct].unstored[key] = {"type": text(kind), "serialize": False, **value}
+    steps = step("remove", struct, new, field=key, undo_default=DEFAULTS[kind[0]])
+    change = on_instances(new, struct, lambda values, _: values.pop(key))
+    return Edit("a field is not stored", steps, change, lossless=False)
 
 
 def types_of(new):
@@ -458,7 +670,7 @@ def rename_struct(make, new):
             return ("struct", to if kind[1] == name else kind[1], kind[2])
         if kind[0] in ("items", "stack"):
             return (kind[0], renamed(kind[1]), kind[2])
-        if kind[0] in ("null", "list", "dict", "union", "tuple"):
+        if kind[0] in ("null", "list", "dict", "union", "tuple", "tuple*"):
             return (kind[0], *map(renamed, kind[1:]))
         return kind
 
@@ -583,5 +795,13 @@ STEPPED = [
     wrap_key,
     cast_with_loss,
     rename_path,
+    add_path,
+    add_path,
     rename_struct,
+    copy_field,
+    copy_field,
+    python,
+    python,
+    unstored,
+    stored_or_not,
 ]

@@ -261,8 +261,7 @@ def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after
         made = [found.rewrite(step, place) for place in places]
         for place, node in zip(places, made, strict=True):
             place.node.update(node)
-    if found.checks_values or found.cost == "opaque":
-        workspace.forget_sizes()  # with the dtypes of choices
+    workspace.end_step(forget=found.checks_values or found.cost == "opaque")
 
 
 def inverse(step: Step, before: Document, after: Document) -> list[Step]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes, rounds
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.lazy_arrays import Casting, Reshaping, Transposition
-from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
@@ -225,13 +225,14 @@ def _reshape(step: Reshape, scope: Scope) -> Document:
 
 
 def _reshape_payload(step: Reshape, place: Place) -> Node:
-    shape = tuple(place.size(extent(size)) for size in step.shape)
-
     def change(node: Node, at: Path) -> Node:
+        # Not before there is an array: a list may be empty, and then nothing else may show the sizes.
+        shape = tuple(place.size(extent(size), *at) for size in step.shape)
         have = place.shape(node, *at)
         if prod(have) != prod(shape):
             wanted = f"{prod(shape)} elements for shape {[*shape]}"
-            raise place.error("NQX412", f"expected an array with {wanted}, got shape {have}", *at)
+            message = f"expected an array with {wanted}, got shape {have}"
+            raise place.error("NQX412", message, *at, hint=TAKES)
         return place.derive(node, Reshaping(shape))
 
     return place.each_array(step.field, change)

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.sizes import constant, extent, readable_as, same_size, same_type
 from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, Fields
 from neuralqx_struct.evolution.steps.operations import Scope, may_stop, refuse
@@ -148,7 +148,7 @@ def split_nodes(step: Split, place: Place) -> Node:
         if step.how == DICT.tag and held:
             got = f"the keys {listed(map(str, held))}"
         message = f"expected a {step.how} of {len(names)} values for {', '.join(names)}, got {got}"
-        raise place.error("NQX411", message, step.field)
+        raise place.error("NQX411", message, step.field, hint=TAKES)
     made = {name: held[key] for name, key in zip(names, keys, strict=True)}
     return place.swapped((step.field,), made)
 

@@ -15,7 +15,7 @@ from neuralqx_struct.dtypes import dtype_named, promotes, rounds
 from neuralqx_struct.dtypes.casts import LOSES
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.evolution.payload_tree import Place, Thunk, computed
+from neuralqx_struct.evolution.payload_tree import TAKES, Place, Thunk, computed
 from neuralqx_struct.evolution.sizes import same_size, same_type
 from neuralqx_struct.evolution.steps.arrays import require_admission, rounded
 from neuralqx_struct.evolution.steps.builders import builder
@@ -255,7 +255,7 @@ def _converted(node: Node, have: Type, step: Convert, place: Place, at: Path) ->
         known = None if size is ... else place.known_size(size)
         if known not in (None, found):
             message = f"expected {known} numbers for {format_type(to)}, got {found}"
-            raise place.error("NQX412", message, *at)
+            raise place.error("NQX412", message, *at, hint=TAKES)
     if not to.element:
         return _plain_node(compute().tolist())
     made_of = (Convert.name, exact, *numbers.made_of)
@@ -276,7 +276,8 @@ def _numbers(node: Node, have: Type, place: Place, at: Path, *, exact: bool) -> 
     shape = place.shape(node, *at)
     if len(shape) != have.axes or sum(shape) > _MOST:
         wanted = f"{format_type(have)} with at most {_MOST:,} numbers"
-        raise place.error("NQX412", f"expected {wanted}, got shape {shape}", *at)
+        hint = "a manifest takes no longer list: keep it an array" if sum(shape) > _MOST else None
+        raise place.error("NQX412", f"expected {wanted}, got shape {shape}", *at, hint=hint)
     return _Numbers(shape, place.identity(node), place.load(node).read)
 
 
@@ -298,7 +299,7 @@ def _plain_numbers(node: Node, have: Type, place: Place, at: Path, *, exact: boo
             made = _array(values, single.families)
         except OverflowError:
             message = "expected integers of at most 64 bits, got a larger one"
-            raise place.error("NQX213", message, *at) from None
+            raise place.error("NQX213", message, *at, hint=TAKES) from None
         if exact:
             _require_same(values, made, place, at)
         return made.reshape(shape)

@@ -142,7 +142,8 @@ def _constant(node: Node, number: float, place: Place, at: Path) -> Node:
     try:
         made = place.value("", number, array)
     except MigrationError as error:
-        raise place.error("NQX107", error.diagnostics[0].message, *at) from None
+        hint = f"write a number that {node['dtype']} holds, too"
+        raise place.error("NQX107", error.diagnostics[0].message, *at, hint=hint) from None
     if not ARRAY.matches(node):
         return {**node, "value": made["value"]}
     return made | marks_of(node)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
-from neuralqx_struct.evolution.payload_tree import Place, copied
+from neuralqx_struct.evolution.payload_tree import TAKES, Place, copied
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import Scope, StepKind, may_stop, refuse
 from neuralqx_struct.evolution.values import shown_node
@@ -156,9 +156,13 @@ def _extended(node: Node, key: str, child: Node) -> Node | None:
     return None
 
 
+def _is_params(node: Node) -> bool:
+    return STRUCT.matches(node) and bool(node["type"] == _PARAMS)
+
+
 def _open(node: Node, at: Path, change: Change) -> Node:
     """The node with a change to the one that has its entries, which may be one right below it."""
-    if STRUCT.matches(node) and node["type"] == _PARAMS:
+    if _is_params(node):
         inner = change(node["fields"]["tree"], (*at, FieldName("tree")))
         return {**node, "fields": {**node["fields"], "tree": inner}}
     kind = kind_of(node)
@@ -177,9 +181,9 @@ def _found(node: Node, key: str, place: Place, at: Path) -> Entry:
     entries = _entries(node)
     if not entries and not _parts(node):
         message = f"expected a dict, a list or an instance of a class, got {shown_node(node)}"
-        raise place.error("NQX414", message, *at)
+        raise place.error("NQX414", message, *at, hint=TAKES)
     if key not in entries:
-        hint = did_you_mean(key, entries)
+        hint = did_you_mean(key, entries) or TAKES
         raise place.error("NQX414", "expected a stored entry, got none", *at, key, hint=hint)
     return entries[key]
 
@@ -196,9 +200,20 @@ def entry_at(node: Node, keys: Keys, place: Place, at: Path) -> Node:
     return found[0] if len(keys) == 1 else entry_at(found[0], keys[1:], place, (*at, keys[0]))
 
 
-def taken(node: Node, keys: Keys, place: Place, at: Path) -> tuple[Node, Node]:
-    """The value at a path, and the node without it and without the plain dicts that it leaves empty."""
+def taken(
+    node: Node, keys: Keys, place: Place, at: Path, *, flat: bool = False
+) -> tuple[Node, Node]:
+    """The value at a path, and the node without it.
+
+    Args:
+        node: The node.
+        keys: The path.
+        place: The struct instance.
+        at: The path of the node.
+        flat: Drop the dicts that the value leaves empty: inside of Params, whose parameters alone have paths.
+    """
     moved: list[Node] = []
+    flat = flat or _is_params(node)
 
     def take(node: Node, at: Path) -> Node:
         head, *rest = keys
@@ -207,9 +222,9 @@ def taken(node: Node, keys: Keys, place: Place, at: Path) -> tuple[Node, Node]:
         if not rest:
             moved.append(child)
             return _without(node, entry)
-        inner, left = taken(child, tuple(rest), place, (*at, head))
+        inner, left = taken(child, tuple(rest), place, (*at, head), flat=flat)
         moved.append(inner)
-        if _vanishes(left, entry):
+        if flat and _holds_only(left, ()):
             return _without(node, entry)
         return _replaced(node, entry, left)
 
@@ -217,9 +232,11 @@ def taken(node: Node, keys: Keys, place: Place, at: Path) -> tuple[Node, Node]:
     return moved[0], left
 
 
-def _vanishes(node: Node, entry: Entry) -> bool:
-    """True for a plain dict without entries in another dict."""
-    return entry.holds == PAIRS and DICT.matches(node) and not node["items"]
+def _holds_only(node: Node, keys: Keys) -> bool:
+    """True for a plain dict that holds nothing but dicts, one in another, under these keys."""
+    if not DICT.matches(node) or len(node["items"]) != len(keys[:1]):
+        return False
+    return not keys or _holds_only(node["items"][0][1], keys[1:])
 
 
 def put(node: Node, keys: Keys, child: Node, place: Place, at: Path) -> Node:
@@ -230,15 +247,12 @@ def put(node: Node, keys: Keys, child: Node, place: Place, at: Path) -> Node:
         entries = _entries(node)
         entry = entries.get(head)
         if rest and entry is not None:
-            below = _child(node, entry)
-            if _vanishes(below, entry):
-                message = "expected a dict with entries, or none, got an empty one"
-                hint = "a downgrade would remove it; take it out of the checkpoint first"
-                raise place.error("NQX415", message, *at, head, hint=hint)
-            made = put(below, tuple(rest), child, place, (*at, head))
+            made = put(_child(node, entry), tuple(rest), child, place, (*at, head))
             return _replaced(node, entry, made)
         if entry is not None and entry.holds != MANY:
-            raise place.error("NQX415", "expected no stored entry there, got one", *at, head)
+            raise place.error(
+                "NQX415", "expected no stored entry there, got one", *at, head, hint=TAKES
+            )
         made = child
         if rest:
             if not any(holds == PAIRS for _, holds in _parts(node)):
@@ -308,9 +322,15 @@ def _rename_path(step: RenamePath, scope: Scope) -> Document:
 
 
 def _rename_path_payload(step: RenamePath, place: Place) -> Node:
+    path, to = keys_of(step.path), keys_of(step.to)
+
     def change(node: Node, at: Path) -> Node:
-        moved, rest = taken(node, keys_of(step.path), place, at)
-        return put(rest, keys_of(step.to), moved, place, at)
+        moved, rest = taken(node, path, place, at)
+        if path[: len(to)] == to and not _is_params(node):
+            around, left = taken(rest, to, place, at)
+            if _holds_only(around, path[len(to) : -1]):  # the value takes its place
+                rest = left
+        return put(rest, to, moved, place, at)
 
     return at_each(step, place, change)
 
@@ -318,7 +338,7 @@ def _rename_path_payload(step: RenamePath, place: Place) -> Node:
 def _review_path(step: RenamePath, _: Scope) -> Iterator[Diagnostic]:
     """Yields NQX320: the declaration does not have the paths."""
     path, to = ("/".join(keys_of(each)) for each in (step.path, step.to))
-    where = f"without {instances_of(step)}{path}, with {to}, or with an empty dict on the way to it"
+    where = f"without {instances_of(step)}{path}, or with {to}"
     yield may_stop(where, "path")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from neuralqx_struct.errors import did_you_mean
-from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.sizes import constant, extent
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
@@ -60,7 +60,8 @@ def _wrap_key_payload(step: WrapKey, place: Place) -> Node:
         shape = place.shape(node, *at)
         if node["dtype"] != "uint32" or shape[-1:] != [words]:
             shown = f"the words of a {step.impl} key, got {node['dtype']}{shape}"
-            raise place.error("NQX420", f"expected uint32[..., {words}], {shown}", *at)
+            message = f"expected uint32[..., {words}], {shown}"
+            raise place.error("NQX420", message, *at, hint=TAKES)
         if FULL.matches(node):  # a key's words are an array of their own, never a constant
             made = place.workspace.store(place.load(node), ("words", place.identity(node)))
             leaf = {"leaf": node["leaf"]} if "leaf" in node else {}

@@ -142,7 +142,7 @@ class Scope:
         if missing:
             names = ", ".join(sorted(missing))
             message = f"expected sizes that payloads show, got {names}, which no array there fixes"
-            hint = "declare `equals:` for the dim, or write the size as a number"
+            hint = "write the size as a number, or a `python` step that finds it"
             refuse(code, member, message, hint)
 
     def check_value(

@@ -15,7 +15,7 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.lazy_arrays import Computation, Joined, LazyArray, Window
-from neuralqx_struct.evolution.payload_tree import Place, computed
+from neuralqx_struct.evolution.payload_tree import TAKES, Place, computed
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
@@ -49,6 +49,7 @@ from neuralqx_struct.evolution.values import (
     marks_of,
     part_complex,
 )
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Merge, Split, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
@@ -165,7 +166,7 @@ def _pieces(step: Split, node: Node, place: Place) -> dict[str, Node]:
     axis = _axis(step.axis, len(shape))
     # A list of names is a stack: one entry of the axis for each.
     given = step.into.values() if isinstance(step.into, dict) else [1] * len(step.into)
-    sizes = [place.size(extent(size)) for size in given]
+    sizes = _lengths([*map(extent, given)], shape[axis], place, step.field)
     if sum(sizes) != shape[axis] or min(sizes) < 0:
         wanted = " + ".join(map(str, sizes))
         message = f"expected an array whose axis {axis} is {wanted} long, got shape {shape}"
@@ -176,6 +177,15 @@ def _pieces(step: Split, node: Node, place: Place) -> dict[str, Node]:
         made[name] = place.derive(node, Window(axis, start, None if stacked else size))
         start += size
     return made
+
+
+def _lengths(extents: Sequence[Expression], length: int, place: Place, field: str) -> list[int]:
+    """The lengths of the parts of an axis; one that no other array shows is what the others leave."""
+    known = [place.known_size(size) for size in extents]
+    left = length - sum(size or 0 for size in known)
+    if known.count(None) == 1 or left == 0:
+        return [left if size is None else size for size in known]
+    return [place.size(size, field) for size in extents]
 
 
 def _review_split(step: Split, scope: Scope) -> Iterator[Diagnostic]:
@@ -284,7 +294,7 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     if len(there) < len(nodes):
         names = " and ".join(step.fields)
         message = f"expected {names} to be null together, got a value in {', '.join(there)}"
-        raise place.error("NQX310", message, first)
+        raise place.error("NQX310", message, first, hint=TAKES)
     shapes = {name: place.shape(node, name) for name, node in nodes.items()}
     described = [
         Array(node["dtype"], tuple(map(extent, shapes[name]))) for name, node in nodes.items()
@@ -292,7 +302,8 @@ def _merge_payload(step: Merge, place: Place) -> Node:
     try:
         made = _whole(step, described, {})
     except SchemaError as error:
-        raise place.error("NQX310", error.diagnostics[0].message, first) from None
+        found = error.diagnostics[0].message
+        raise place.error("NQX310", found, first, hint=TAKES) from None
     arrays = [*map(place.load, nodes.values())]
     if step.how == "complex":
         real, imaginary = arrays

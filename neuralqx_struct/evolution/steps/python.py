@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, Hint, Keyword, MigrationError, did_you_mean
-from neuralqx_struct.evolution.payload_tree import Place, computed
+from neuralqx_struct.evolution.payload_tree import Place, computed, copied
 from neuralqx_struct.evolution.steps.additions import with_named
 from neuralqx_struct.evolution.steps.builders import built
 from neuralqx_struct.evolution.steps.operations import (
@@ -30,10 +30,11 @@ from neuralqx_struct.evolution.steps.operations import (
     refuse,
 )
 from neuralqx_struct.evolution.values import shown_node
-from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
+from neuralqx_struct.manifest.kinds import ARRAY, DICT, STRUCT, iter_nodes
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.references import import_trusted
+from neuralqx_struct.references import import_trusted, is_schema_ref
 from neuralqx_struct.schema.conformance import conform, see_node
+from neuralqx_struct.schema.fitting import Fit
 from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.stacks import require_single
@@ -57,8 +58,8 @@ def function(name: str) -> Callable[[F], F]:
 
     Args:
         name: Such as ``lab.flip``. The function is called for every instance of the step's struct with one mapping: the
-            fields that the step reads, as plain values and read-only numpy arrays. It returns the fields that the step
-            writes.
+            fields that the step reads, as plain values and read-only numpy arrays, a struct as a dict of its fields. It
+            returns the fields that the step writes, likewise. Arrays of a stacked struct have their leading axes.
 
     Raises:
         TypeError: The name is no text, or the object under it cannot be called.
@@ -164,8 +165,9 @@ def _python(step: Python, scope: Scope) -> Document:
             where = f"a stored field of {scope.name} in version {target.version}"
             hint = did_you_mean(field, wanted) or hint
             refuse("NQX304", "writes", f"expected {where}, got {field!r}", hint)
-        _require_plain(wanted[field], target, field, "writes")
     changed = [field for field in step.writes if field in scope.struct.stored]
+    # Structs and enums that only these fields hold are those of the new version, as the function gives them.
+    document = scope.replaced(changed, {})
     if changed and step.inverse is None and not step.lossy:
         names = ", ".join(changed)
         message = f"expected inverse or lossy: true beside a step that changes {names}, got neither"
@@ -173,22 +175,34 @@ def _python(step: Python, scope: Scope) -> Document:
             "name the function that leads back as `inverse: ...`; `lossy: true` gives up downgrades"
         )
         refuse("NQX308", "writes", message, hint)
-    for field in step.writes:  # it may write members of an enum that only the new version has
+    for field in step.writes:
         document = with_named(document, wanted[field].declared, target)
     written = {field: wanted[field] for field in step.writes}
-    return scope.moved(document).with_fields({**scope.struct.fields, **written})
+    made = scope.moved(document).with_fields({**scope.struct.fields, **written})
+    for field in step.writes:
+        _require_plain(wanted[field], made, field, "writes")
+    return made
 
 
 def _require_plain(
     declaration: FieldDeclaration, document: Document, field: str, member: str
 ) -> None:
-    """Checks that a field holds no keys and no structs."""
-    for held in walk_type(declaration.declared):
-        if held.key_impl or document.is_struct(held.refers):
-            shown = f"{field!r}, which holds {format_type(held)}"
-            message = f"expected fields of plain values and arrays, got {shown}"
-            hint = "`in:` names the struct whose instances the step is for; `unwrap_key` makes an array of a key"
-            refuse("NQX304", member, message, hint)
+    """Checks that a field holds no keys, also in structs."""
+    todo, seen = [(document, declaration.declared)], set[tuple[str, str]]()
+    while todo:
+        owner, declared = todo.pop()
+        for held in walk_type(declared):
+            if held.key_impl:
+                shown = f"{field!r}, which holds {format_type(held)}"
+                message = (
+                    f"expected fields of plain values, arrays and structs of these, got {shown}"
+                )
+                hint = "`unwrap_key` makes an array of a key, in a step before"
+                refuse("NQX304", member, message, hint)
+            home, name = owner.place_of(held.refers)
+            if name in home.structs and (home.id, name) not in seen:
+                seen.add((home.id, name))
+                todo += [(home, each.declared) for each in home.structs[name].stored.values()]
 
 
 def _python_payload(step: Python, place: Place) -> Node:
@@ -228,11 +242,11 @@ def _failed(step: Python, place: Place, got: str) -> MigrationError:
 
 
 def _value(place: Place, name: str) -> Any:
-    """A field as a plain value, with read-only arrays."""
+    """A field as a plain value, with read-only arrays, and dicts of fields in place of structs."""
     from neuralqx_struct.codecs.nodes import Decoder
     from neuralqx_struct.codecs.plain import PLAIN_CODECS
 
-    node = place.field(name)
+    node = _without_structs(place.field(name))
     arrays = {}
     for path, inner in iter_nodes(node):
         if isinstance(inner, dict) and inner["__kind__"] not in PLAIN_CODECS.by_kind:
@@ -248,8 +262,22 @@ def _value(place: Place, name: str) -> Any:
     return value
 
 
+def _without_structs(node: Node) -> Node:
+    """A node with dicts of their fields in place of the structs that a schema declares."""
+    tree = copied([node])
+    for _, inner in [*iter_nodes(tree[0])]:
+        if STRUCT.matches(inner) and is_schema_ref(inner["type"]):
+            fields = [[key, item] for key, item in inner["fields"].items()]
+            inner.clear()
+            inner.update(DICT.node(items=fields))
+    return tree[0]
+
+
 def _node(place: Place, name: str, value: Any) -> Node:
-    """The node of a value; its arrays are leaves of the kind that the field held. Inverse of :func:`_value`."""
+    """The node of a value, with structs where the declaration has them. Inverse of :func:`_value`.
+
+    Its arrays are leaves of the kind that the field held.
+    """
     import numpy as np
 
     from neuralqx_struct.codecs.arrays import encode_array
@@ -276,7 +304,8 @@ def _node(place: Place, name: str, value: Any) -> Node:
         inner.pop("leaf", None)
         if leaves == {"numpy"}:
             inner["leaf"] = "numpy"
-    return node
+    declared = place.after.structs[place.struct].fields[name].declared
+    return declared.fitted(node, Fit(place.linked_after))
 
 
 def _is_jax_array(value: Any) -> bool:

@@ -15,10 +15,12 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.lazy_arrays import Joined, Window
-from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.sizes import extent, same_size
+from neuralqx_struct.evolution.payload_tree import CHOOSES, TAKES, Place, computed, constant
+from neuralqx_struct.evolution.sizes import extent, same_size, substitute
 from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.builders import builder
+from neuralqx_struct.evolution.steps.containers import CONTAINERS
+from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -27,6 +29,7 @@ from neuralqx_struct.evolution.steps.operations import (
     only_branch,
     refuse,
 )
+from neuralqx_struct.evolution.steps.structs import binding
 from neuralqx_struct.evolution.values import marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
@@ -44,15 +47,17 @@ from neuralqx_struct.manifest.kinds import (
     kind_of,
     parts_of,
 )
-from neuralqx_struct.paths import Path
+from neuralqx_struct.paths import FieldName, Path
 from neuralqx_struct.schema.migration import Stack, Step, Unstack
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.types import Node, Type
+from neuralqx_struct.types import Node, Type, walk_type
 from neuralqx_struct.types.text import format_type
 
 #: Nodes that unstacking may make: a manifest takes no more.
 _MOST = 1_000_000
+#: Structs inside structs of which an instance without layers is made.
+_DEEPEST = 50
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Declarations
@@ -113,8 +118,8 @@ def _unstack_back(step: Unstack, scope: Scope, _: Document) -> list[Step]:
 
 
 def _review_stack(_: Stack, __: Scope) -> Iterator[Diagnostic]:
-    """Yields NQX320: layers may differ, and there may be none."""
-    where = "whose list is empty, or has layers that differ in shapes, static fields or structure"
+    """Yields NQX320: layers may differ, and where there are none nothing may show their shapes."""
+    where = "whose layers differ in shapes, static fields or structure, or that have none and do not show their sizes"
     yield may_stop(where, "field")
 
 
@@ -144,18 +149,86 @@ def _stack_payload(step: Stack, place: Place) -> Node:
     if not LIST.matches(node):
         raise place.error("NQX411", f"expected a list, got {shown_node(node)}", step.field)
     items = node["items"]
-    _, stacked = _stacked_type(
-        place.before.structs[place.struct].fields[step.field].declared, step.size
-    )
+    declared = place.before.structs[place.struct].fields[step.field].declared
+    _, stacked = _stacked_type(declared, step.size)
     size = stacked.extents[0]
     known = None if size is ... else place.known_size(size)
     if known not in (None, len(items)):
         message = f"expected {known} layers, got {len(items)}"
-        raise place.error("NQX412", message, step.field)
-    if not items:
-        message = "expected at least one layer to stack, got none"
-        raise place.error("NQX432", message, step.field)
-    return place.with_fields({step.field: _one(items, place, (step.field,))})
+        raise place.error("NQX412", message, step.field, hint=TAKES)
+    if items:
+        made = _one(items, place, (step.field,))
+    else:
+        (item,) = declared.solid[0].parts
+        made = _without_layers(item, place, (*place.lead, 0), (step.field,))
+    return place.with_fields({step.field: made})
+
+
+def _without_layers(item: Type, place: Place, lead: tuple[int, ...], at: Path) -> Node:
+    """The node of no layers of a type, whose arrays have no elements.
+
+    Args:
+        item: The type of a layer, or of a part of it, with sizes as the instance that holds it names them.
+        place: The instance.
+        lead: The sizes of the axes in front of those that the type declares, of which one is 0.
+        at: The path from the instance.
+
+    Raises:
+        MigrationError: NQX432: the declaration and the payload leave open how the arrays look.
+    """
+    document = place.before
+    sizes = [None if size is ... else place.known_size(size) for size in item.extents]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes) or min(known, default=0) < 0 or len(at) > _DEEPEST:
+        raise _unknown(item, place, at)
+    if item.element:
+        chosen = place.sizes.chosen.get(item.element)
+        dtypes = item.dtypes if chosen is None else chosen[:1]
+        if len(dtypes) > 1:
+            raise _unknown(item, place, at)
+        return _no_elements(dtypes[0], (*lead, *known), place, at)
+    if item.key_impl in KEY_WORDS:
+        words = _no_elements("uint32", (*lead, *known, KEY_WORDS[item.key_impl]), place, at)
+        return PRNG_KEY.node(impl=item.key_impl, data=words)
+    if item.stacks:
+        return _without_layers(item.parts[0], place, (*lead, *known), at)
+    struct = document.structs.get(item.refers)
+    if struct is not None:
+        hidden = document.structs[place.struct].params
+        names = {name: extent(name) for name in document.dims if name not in hidden}
+        names |= binding(document, item)
+        fields = {}
+        for name, field in struct.stored.items():
+            if not _names(field.declared) <= names.keys():
+                raise _unknown(field.declared, place, (*at, FieldName(name)))
+            inner = substitute(field.declared, names)
+            fields[name] = _without_layers(inner, place, lead, (*at, FieldName(name)))
+        return STRUCT.node(type=document.ref(item.refers), fields=fields)
+    is_known = item.sort in CONTAINERS and bool(known or item.fixed_parts)
+    if not is_known or sum(known) > _MOST:
+        raise _unknown(item, place, at)
+    parts = item.parts_for(known[0]) if known else item.fixed_parts
+    items = [_without_layers(part, place, lead, (*at, i)) for i, part in enumerate(parts or ())]
+    return CONTAINERS[item.sort].kind.node(items=items)
+
+
+def _no_elements(dtype: str, shape: tuple[int, ...], place: Place, at: Path) -> Node:
+    array = computed(dtype, shape, lambda: constant(dtype, shape, 0))
+    return place.workspace.store(array, (Stack.name, place.at(*at)))
+
+
+def _names(declared: Type) -> set[str]:
+    """The names in the sizes of a type."""
+    sizes = (size for inner in walk_type(declared) for size in (*inner.extents, *inner.arguments))
+    return {name for size in sizes if size is not ... for name in size.names}
+
+
+def _unknown(item: Type, place: Place, at: Path) -> Exception:
+    message = "expected at least one layer to stack, got none"
+    why = (
+        f"nothing shows how the arrays of no layers look: {format_type(item)} may be any of several"
+    )
+    return place.error("NQX432", f"{message}\n{why}", *at, hint=CHOOSES)
 
 
 def _differ(place: Place, at: Path, reason: str) -> Exception:
@@ -270,18 +343,20 @@ def _unstack_payload(step: Unstack, place: Place) -> Node:
     if not arrays or not any(kind.matches(node) for kind in (STRUCT, ARRAY, FULL, PRNG_KEY)):
         message = f"expected an array or a struct of arrays, got {shown_node(node)}"
         raise place.error("NQX411", message, step.field)
-    counts: dict[int, Path] = {}
+    counts: dict[int | None, Path] = {}
     for path, each in arrays:
         shape = place.shape(each, step.field, *path)
-        counts.setdefault(shape[0] if shape else 0, (step.field, *path))
+        counts.setdefault(shape[0] if shape else None, (step.field, *path))
     count = next(iter(counts))
-    if len(counts) > 1 or count < 1:
-        message = f"expected arrays with one leading axis that is not empty, got {[*counts]}"
-        raise place.error("NQX412", message, *counts[max(counts)])
+    if len(counts) > 1 or count is None:
+        sizes = ["no axis" if size is None else str(size) for size in counts]
+        message = f"expected arrays with one leading axis, got {', '.join(sizes)}"
+        raise place.error("NQX412", message, *[*counts.values()][-1])
     nodes = sum(1 for _ in iter_nodes(node))
     if count * nodes > _MOST:
         message = f"expected layers of at most {_MOST:,} values in all, got {count} of {nodes}"
-        raise place.error("NQX412", message, step.field)
+        hint = "a manifest takes no more: keep it stacked"
+        raise place.error("NQX412", message, step.field, hint=hint)
     made = [_layer(node, index, place) for index in range(count)]
     return place.with_fields({step.field: LIST.node(items=made)})
 
