@@ -183,6 +183,13 @@ class Work:
         declared = document.structs[struct].stored[name].declared
         return readable_as(declared, wanted.declared, self.known_after(document, struct))
 
+    def is_reached(self, struct: str, name: str) -> bool:
+        """True if a field that both versions have is of the wanted type, or steps lead there."""
+        wanted = self.want.structs[struct].stored[name]
+        if self.has(self.have, struct, name, wanted):
+            return True
+        return next(self.ways_to(struct, name, wanted, self.have), None) is not None
+
     def rounded(self, steps: Iterable[Step]) -> list[Step]:
         """The steps with values rounded that some of them may refuse; none if no step refuses values."""
         document, found, changed = self.have, list[Step](), False
