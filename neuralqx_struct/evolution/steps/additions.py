@@ -322,32 +322,50 @@ def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[An
             yield value
 
 
-def _struct_value(struct: str, document: Document) -> Any:
-    """The values of the fields of a struct as a file writes them; no value where one of them has none."""
-    inside = {n: other for n, other in document.structs.items() if n != struct}
-    others = document.model_copy(update={"structs": inside})  # a struct in itself ends here
-    found = {}
-    for name, declaration in document.structs[struct].stored.items():
-        found[name] = next(values_for(declaration, others), NO_VALUE)
-    return NO_VALUE if NO_VALUE in found.values() else found
+def _written(declared: Type, document: Document) -> Any:
+    """A value of a type with parts, as a file writes it; no value where a part has none."""
+    if declared.refers in document.structs:
+        inside = {n: other for n, other in document.structs.items() if n != declared.refers}
+        others = document.model_copy(update={"structs": inside})  # a struct in itself ends here
+        fields = document.structs[declared.refers].stored
+        found = {name: next(_values(each, others), NO_VALUE) for name, each in fields.items()}
+        return NO_VALUE if NO_VALUE in found.values() else found
+    parts = declared.fixed_parts
+    if declared.listed is not None and parts:  # stacked structs: one value for all
+        return _written(parts[0], document)
+    if declared.count is None:
+        return NO_VALUE
+    values = [_part(part, document) for part in declared.parts_for(declared.count) or ()]
+    return NO_VALUE if NO_VALUE in values else values
+
+
+def _part(declared: Type, document: Document) -> Any:
+    value = declared.neutral(document)
+    return _written(declared, document) if value is NO_VALUE else value
+
+
+def _values(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
+    """Yields the values of a field, those of structs and of collections of some length, too."""
+    yield from values_for(declaration, document)
+    value = _written(declaration.declared, document)
+    if value is not NO_VALUE:
+        yield value
 
 
 def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
     """Yields the steps that add a field, with words: a value, and what another field of the type has."""
     declaration = edit.want.structs[edit.name].stored[name]
-    values = [*values_for(declaration, edit.want)]
+    values = [*_values(declaration, edit.want)]
+    other = _sibling(edit, name, declaration, edit.have.structs[edit.name].stored)
+    if other is not None and declaration.declared.refers in edit.want.structs:
+        values = []  # the other field shows its sizes, and where it is null
     for value in values:
         yield "this value, or another", add(field=name, default=value, **edit.place)
-    other = _sibling(edit, name, declaration, edit.have.structs[edit.name].stored)
     if other is not None and not values:
         words = f"as {other}, with 0 or another number in its arrays"
         yield words, add(field=name, like=other, default=0, **edit.place)
     if other is not None:
         yield f"a copy of {other}", add(field=name, copy_of=other, **edit.place)
-    elif declaration.declared.refers in edit.want.structs:
-        value = _struct_value(declaration.declared.refers, edit.want)
-        if value is not NO_VALUE:
-            yield "this value, or another", add(field=name, default=value, **edit.place)
 
 
 def removals(edit: Edit, name: str) -> Iterator[tuple[str, Remove]]:

@@ -90,7 +90,8 @@ def _rename_structs(work: Work) -> None:
 def _rename_struct(former: str, name: str, work: Work) -> None:
     steps = [build.rename_struct(struct=former, to=name)]
     about = [*_users(former, work.have)]
-    if former in work.want.structs[name].aliases:
+    is_root = (former, name) == (work.have.root, work.want.root)
+    if is_root or former in work.want.structs[name].aliases:
         work.take(about, steps)
     else:
         question = f"{former} is gone and {name} is new: was it renamed?"

@@ -21,6 +21,7 @@ from neuralqx_struct.evolution.steps.operations import Gap, Scope
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import reachable
 
 #: The place of a difference, as keys from the document.
 Place = tuple[str, ...]
@@ -56,12 +57,19 @@ class Suggestion:
     Attributes:
         about: The differences; messages show the suggestion at the first one that they name.
         answers: The ways; none where no step is known.
-        question: A question to the author; empty if the steps are sure.
+        asked: A question to the author; empty if the steps are sure.
+        otherwise: Why an answer is missing, and what the author can do then.
     """
 
     about: tuple[Place, ...]
     answers: tuple[Answer, ...]
-    question: str = ""
+    asked: str = ""
+    otherwise: str = ""
+
+    @property
+    def question(self) -> str:
+        """The whole text of the question; empty if the steps are sure."""
+        return " ".join(filter(None, (self.asked, self.otherwise)))
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -76,6 +84,15 @@ class Suggestion:
             return f"write {_shown(self.answers[0].steps)}"
         ways = [f"{answer.label}: {_shown(answer.steps)}" for answer in self.answers]
         return f"{self.question} {'; '.join(ways)}".strip()
+
+
+def _instead(about: Iterable[Place]) -> str:
+    """What the author can do where the values of fields have nothing to do with the former ones, and later steps need these."""
+    names = dict.fromkeys(at[3] for at in about if len(at) > 3)
+    return (
+        f"Otherwise `remove` and `add` {' and '.join(names)}, and take out the steps below that "
+        "change what is inside."
+    )
 
 
 def _shown(steps: Sequence[Step]) -> str:
@@ -215,7 +232,11 @@ class Work:
         return True
 
     def ask(
-        self, about: Iterable[Place], question: str, *answers: tuple[str, Sequence[Step]]
+        self,
+        about: Iterable[Place],
+        question: str,
+        *answers: tuple[str, Sequence[Step]],
+        otherwise: str = "",
     ) -> None:
         """Adds a question, with those answers that apply; those that lose values are labelled and come last.
 
@@ -223,6 +244,7 @@ class Work:
             about: The places of the differences.
             question: The question.
             answers: Words and steps; one with steps that some values refuse is followed by one that rounds these.
+            otherwise: Why an answer is missing, and what the author can do then.
         """
         steps_of = [[*steps] for _, steps in answers]
         given: list[tuple[str, Sequence[Step]]] = []
@@ -236,10 +258,30 @@ class Work:
         sound.sort(key=lambda each: each[0].is_lossy)
         if self.budget < 0:
             return  # steps that were not tried are missing in the answers
-        shown = tuple(answer for answer, _ in sound)
-        self.found.append(Suggestion(tuple(about), shown, question))
+        about = tuple(about)
+        fitting = [each for each in sound if self._is_like(sound[0][1], each[1])]
+        if len(fitting) < len(sound) and not otherwise:
+            otherwise = _instead(about)
+        self.found.append(Suggestion(about, tuple(a for a, _ in fitting), question, otherwise))
         if sound:
             self.have = sound[0][1]
+
+    def _is_like(self, first: Document, other: Document) -> bool:
+        """True if payloads have the same fields after two answers, so that the steps behind fit to both."""
+        if reachable(first)[0] != reachable(other)[0]:
+            return False
+        for name in reachable(first)[0]:
+            fields, others = first.structs[name].stored, other.structs[name].stored
+            if fields is not others and fields.keys() != others.keys():
+                return False
+            known = None
+            for each, declaration in fields.items():
+                if declaration is others[each] or declaration.declared == others[each].declared:
+                    continue
+                known = known or self.known_after(first, name)
+                if not readable_as(declaration.declared, others[each].declared, known):
+                    return False
+        return True
 
 
 def _sort(steps: Iterable[Step]) -> tuple[str, ...]:
