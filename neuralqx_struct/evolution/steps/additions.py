@@ -372,18 +372,34 @@ def removals(edit: Edit, name: str) -> Iterator[tuple[str, Remove]]:
     """Yields the steps that remove a field, with words: those that keep the downgrade first."""
     declaration = edit.have.structs[edit.name].stored[name]
     values = [*values_for(declaration, edit.have)]
+    words = "the value that a downgrade puts in its place"
     for value in values:
-        words = "the value that a downgrade puts in its place"
         yield words, remove(field=name, undo_default=value, **edit.place)
     other = (
         None if values else _sibling(edit, name, declaration, edit.want.structs[edit.name].stored)
     )
     if other is not None:
-        words = f"a downgrade puts the structure of {other} in its place, with 0 in its arrays"
-        yield words, remove(field=name, like=other, undo_default=0, **edit.place)
-        words = f"a downgrade puts a copy of {other} in its place"
-        yield words, remove(field=name, undo_copy=other, **edit.place)
+        shown = f"a downgrade puts the structure of {other} in its place, with 0 in its arrays"
+        yield shown, remove(field=name, like=other, undo_default=0, **edit.place)
+        shown = f"a downgrade puts a copy of {other} in its place"
+        yield shown, remove(field=name, undo_copy=other, **edit.place)
+    elif not values:
+        value = _written(declaration.declared, edit.have)
+        if value is not NO_VALUE:
+            step = remove(field=name, undo_default=value, **edit.place)
+            if _is_undone(step, edit):
+                yield words, step
     yield "no downgrade", remove(field=name, lossy=True, **edit.place)
+
+
+def _is_undone(step: Remove, edit: Edit) -> bool:
+    """True if a downgrade can write the value: its sizes have to be those that other arrays show."""
+    after = edit.apply([step])
+    back = add(field=step.field, default=step.undo_default, **edit.place)
+    try:
+        return after is not None and _add(back, Scope.of(back, after, edit.have)) is not None
+    except SchemaError:
+        return False
 
 
 def _sibling(

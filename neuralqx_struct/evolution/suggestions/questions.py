@@ -151,7 +151,7 @@ def ask_change(name: str, each: str, work: Work) -> None:
             about, f"{shown}: {question or 'how did it change?'}", *answers, otherwise=otherwise
         )
     else:
-        work.ask(about, f"{shown}: {_no_step(have, want, work)}.", *answers)
+        work.ask(about, f"{shown}:", *answers, otherwise=f"{_no_step(have, want, work)}.")
 
 
 def _no_step(have: Type, want: Type, work: Work) -> str:
@@ -178,23 +178,28 @@ def ask_one_by_one(name: str, work: Work) -> None:
     for each in [each for each in new if each not in old]:
         shown = format_type(new[each].declared)
         question = f"{each}, {shown}, is new: what do old payloads get?"
+        found = [*_sound(additions(edit_of(name, work), each), work, work.have)]
         lacking = f"No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
-        found = _sound(additions(edit_of(name, work), each), work, work.have)
-        _ask_alone(place_of(name, each), new[each], (question, lacking), found, work)
+        _ask_alone(place_of(name, each), new[each], question, found, "" if found else lacking, work)
     for each in [each for each in old if each not in new]:
         question = f"{each}, {format_type(old[each].declared)}, is gone: may its values be lost?"
-        found = _sound(removals(edit_of(name, work), each), work, work.have)
-        _ask_alone(place_of(name, each), old[each], (question, ""), found, work)
+        found = [*_sound(removals(edit_of(name, work), each), work, work.have)]
+        lacking = (
+            "A downgrade needs a value of it: write one as `undo_default:`, or keep the field."
+        )
+        lacking = lacking if len(found) == 1 else ""
+        _ask_alone(place_of(name, each), old[each], question, found, lacking, work)
     for each in [each for each in new if each in old]:
         if not work.has(work.have, name, each, new[each]):
             ask_change(name, each, work)
 
 
-def _ask_alone(
+def _ask_alone(  # noqa: PLR0917 - a question and its field
     about: Place,
     declaration: FieldDeclaration,
-    words: tuple[str, str],
+    question: str,
     found: Iterable[tuple[str, Step]],
+    otherwise: str,
     work: Work,
 ) -> None:
     """Adds the suggestion for a field that only one version has; its default is an answer that needs no question.
@@ -202,8 +207,9 @@ def _ask_alone(
     Args:
         about: The field.
         declaration: Its declaration.
-        words: The question, and what to add to it if there is no step.
+        question: The question.
         found: The steps that resolve it, with words.
+        otherwise: Why an answer is missing.
         work: Both versions.
     """
     answers: dict[str, Sequence[Step]] = {}
@@ -213,5 +219,4 @@ def _ask_alone(
     keeps = first is not None and not getattr(first[0], "lossy", False)
     if declaration.has_default and keeps and work.take([about], first or ()):
         return
-    question, lacking = words
-    work.ask([about], question, *answers.items(), otherwise="" if answers else lacking)
+    work.ask([about], question, *answers.items(), otherwise=otherwise)
