@@ -323,29 +323,20 @@ def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[An
 
 
 def _written(declared: Type, document: Document) -> Any:
-    """A value of a type with parts, as a file writes it; no value where a part has none."""
+    """The values of the fields of a struct as a file writes them; no value where one of them has none."""
     if declared.refers in document.structs:
         inside = {n: other for n, other in document.structs.items() if n != declared.refers}
         others = document.model_copy(update={"structs": inside})  # a struct in itself ends here
         fields = document.structs[declared.refers].stored
         found = {name: next(_values(each, others), NO_VALUE) for name, each in fields.items()}
         return NO_VALUE if NO_VALUE in found.values() else found
-    parts = declared.fixed_parts
-    if declared.listed is not None and parts:  # stacked structs: one value for all
-        return _written(parts[0], document)
-    if declared.count is None:
-        return NO_VALUE
-    values = [_part(part, document) for part in declared.parts_for(declared.count) or ()]
-    return NO_VALUE if NO_VALUE in values else values
-
-
-def _part(declared: Type, document: Document) -> Any:
-    value = declared.neutral(document)
-    return _written(declared, document) if value is NO_VALUE else value
+    if declared.listed is not None and declared.fixed_parts:  # stacked structs: one value for all
+        return _written(declared.fixed_parts[0], document)
+    return NO_VALUE
 
 
 def _values(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
-    """Yields the values of a field, those of structs and of collections of some length, too."""
+    """Yields the values of a field, those of structs, too."""
     yield from values_for(declaration, document)
     value = _written(declaration.declared, document)
     if value is not NO_VALUE:

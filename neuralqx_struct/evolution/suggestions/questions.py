@@ -27,8 +27,7 @@ def ask_whether(question: str, places: Sequence[Place], steps: Sequence[Step], w
     answers: list[tuple[str, Sequence[Step]]] = [("yes", steps)]
     if not lacking:
         answers.append(("no", apart))
-    otherwise = f"If not, {lacking}" if lacking else ""
-    work.ask(places, question, *answers, otherwise=otherwise)
+    work.ask(places, f"{question}{_if_not(lacking)}", *answers, otherwise=_no_value(lacking))
 
 
 def ask_which(first: Candidate, rivals: Sequence[Candidate], name: str, work: Work) -> None:
@@ -50,8 +49,7 @@ def ask_which(first: Candidate, rivals: Sequence[Candidate], name: str, work: Wo
     if not lacking:
         answers.append(("none of them", apart))
     question = f"{are(gone)} gone and {are(come)} new: which of them was renamed?"
-    otherwise = f"If none of them, {lacking}" if lacking else ""
-    work.ask(places, question, *answers, otherwise=otherwise)
+    work.ask(places, f"{question}{_if_not(lacking)}", *answers, otherwise=_no_value(lacking))
 
 
 def _is_kept(at: Place, have: Document, work: Work) -> bool:
@@ -79,8 +77,10 @@ def _is_left(at: Place, have: Document, work: Work) -> bool:
     return in_both and at[3] in have.structs[at[1]].stored and not _is_kept(at, have, work)
 
 
-def unrelated(places: Iterable[Place], work: Work, have: Document) -> tuple[list[Step], str]:
-    """The steps that add and remove fields as unrelated ones, and what is lacking where a new one has no value.
+def unrelated(
+    places: Iterable[Place], work: Work, have: Document
+) -> tuple[list[Step], dict[str, str]]:
+    """The steps that add and remove fields as unrelated ones, and the new ones that no constant is a value of, with why.
 
     Additions come first, except that of a field that has another type: only an array that goes may show a size that a
     new one has.
@@ -106,15 +106,24 @@ def unrelated(places: Iterable[Place], work: Work, have: Document) -> tuple[list
                     shown = format_type(work.want.structs[at[1]].stored[at[3]].declared)
                     no_sizes = "payloads do not show the sizes of its arrays"
                     lacking[at[3]] = no_sizes if found else f"a file holds no {shown}"
-    return steps, _no_value(lacking) if lacking else ""
+    return steps, lacking
 
 
-def _no_value(found: Mapping[str, str]) -> str:
-    """What the author can do where no step gives new fields a value, by the reason of each."""
-    reasons = " and ".join(dict.fromkeys(found.values()))
+def _if_not(lacking: Mapping[str, str]) -> str:
+    """The end of a question without the answer that new fields have nothing to do with the former ones."""
+    names = " and ".join(lacking)
+    return f" If not, write a step that gives {names} a value." if names else ""
+
+
+def _no_value(lacking: Mapping[str, str]) -> str:
+    """Why no answer gives new fields a value, and what the author can do."""
+    if not lacking:
+        return ""
+    reasons = " and ".join(dict.fromkeys(lacking.values()))
+    shown = " or ".join(lacking)
     return (
-        f"write a step that gives {' and '.join(found)} a value: no constant is one, as {reasons}. "
-        "Use a `python` step, or let it be null (`| null`)."
+        f"No constant is a value of {shown}, as {reasons}: write a `python` step, or let it be null "
+        "(`| null`)."
     )
 
 
@@ -142,16 +151,14 @@ def ask_change(name: str, each: str, work: Work) -> None:
     answers: list[tuple[str, Sequence[Step]]] = [
         (" and ".join(dict.fromkeys(kind(s).answer for s in way)), way) for way in ways
     ]
+    if not ways:
+        work.ask(about, f"{shown}: {_no_step(have, want, work)}.")
+        return
     apart, lacking = unrelated(about, work, work.have)
-    otherwise = f"If it is another value now, {lacking}" if lacking else ""
     if not lacking:
         answers.append(("unrelated", apart))
-    if ways:
-        work.ask(
-            about, f"{shown}: {question or 'how did it change?'}", *answers, otherwise=otherwise
-        )
-    else:
-        work.ask(about, f"{shown}:", *answers, otherwise=f"{_no_step(have, want, work)}.")
+    asked = f"{shown}: {question or 'how did it change?'}"
+    work.ask(about, asked, *answers, otherwise=_no_value(lacking))
 
 
 def _no_step(have: Type, want: Type, work: Work) -> str:

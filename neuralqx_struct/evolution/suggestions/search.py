@@ -184,9 +184,10 @@ def _rename_members(work: Work) -> None:
             )
             answers.append((words, [build.map_enum(enum=name, **given)]))
         question = f"{are(gone)} no longer in {name}: what do old payloads mean by it?"
-        otherwise = "Keep the members, or give the enum a `default:` member."
-        if answers:
-            otherwise = f"If neither, {otherwise[0].lower()}{otherwise[1:]}"
+        otherwise = "If not, keep the members, or give the enum a `default:` member."
+        if not answers:
+            question += " Keep the members, or give the enum a `default:` member."
+        otherwise = otherwise if len(answers) == 1 else ""
         work.ask([("enums", name)], question, *answers, otherwise=otherwise)
 
 
@@ -248,4 +249,4 @@ def _ask_the_rest(work: Work) -> None:
     for left in differences(work.have, work.want):
         if left.path not in open_ends:
             reason = left.hint or "no step resolves it"
-            work.ask([left.path], f"{'.'.join(left.path)}: {left.message}:", otherwise=f"{reason}.")
+            work.ask([left.path], f"{'.'.join(left.path)}: {left.message}: {reason}.")

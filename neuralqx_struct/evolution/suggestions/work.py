@@ -56,20 +56,15 @@ class Suggestion:
 
     Attributes:
         about: The differences; messages show the suggestion at the first one that they name.
-        answers: The ways; none where no step is known.
-        asked: A question to the author; empty if the steps are sure.
-        otherwise: Why an answer is missing, and what the author can do then.
+        answers: The ways; none where no step is known, and then the question says what the author can do.
+        question: A question to the author; empty if the steps are sure.
+        otherwise: Why there is one answer alone, and what the author can do if it is wrong.
     """
 
     about: tuple[Place, ...]
     answers: tuple[Answer, ...]
-    asked: str = ""
+    question: str = ""
     otherwise: str = ""
-
-    @property
-    def question(self) -> str:
-        """The whole text of the question; empty if the steps are sure."""
-        return " ".join(filter(None, (self.asked, self.otherwise)))
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -83,15 +78,16 @@ class Suggestion:
         if not self.question:
             return f"write {_shown(self.answers[0].steps)}"
         ways = [f"{answer.label}: {_shown(answer.steps)}" for answer in self.answers]
-        return f"{self.question} {'; '.join(ways)}".strip()
+        end = f". {self.otherwise}" if self.otherwise else ""
+        return f"{self.question} {'; '.join(ways)}{end}".strip()
 
 
 def _instead(about: Iterable[Place]) -> str:
     """What the author can do where the values of fields have nothing to do with the former ones, and later steps need these."""
     names = dict.fromkeys(at[3] for at in about if len(at) > 3)
     return (
-        f"Otherwise `remove` and `add` {' and '.join(names)}, and take out the steps below that "
-        "change what is inside."
+        f"If not, `remove` and `add` {' and '.join(names)} instead, and take out the steps below "
+        "that change fields inside."
     )
 
 
@@ -244,7 +240,7 @@ class Work:
             about: The places of the differences.
             question: The question.
             answers: Words and steps; one with steps that some values refuse is followed by one that rounds these.
-            otherwise: Why an answer is missing, and what the author can do then.
+            otherwise: Why there is one answer alone, and what the author can do if it is wrong.
         """
         steps_of = [[*steps] for _, steps in answers]
         given: list[tuple[str, Sequence[Step]]] = []
