@@ -187,13 +187,16 @@ def split_back(step: Merge) -> Split:
 
 def collection_merges(edit: Edit, *, named: bool) -> Iterator[Candidate]:
     """Yields merges of fields into a new collection: with ``named`` numbered fields, else those of one type."""
+    found: dict[tuple[bool, str], list[tuple[str, ...]]] = {}
     for whole, declaration in edit.come.items():
         for how in _hows(declaration.declared):
             # Arrays that are parts of another one are those of `joints.py`.
             is_array = bool(declaration.declared.element)
-            some = {n: d for n, d in edit.gone.items() if not (is_array and d.declared.element)}
-            groups = numbered(some) if named else _of_one_type(how, some, edit)
-            for parts in groups:
+            if (is_array, how) not in found:
+                some = {n: d for n, d in edit.gone.items() if not (is_array and d.declared.element)}
+                groups = numbered(some) if named else _of_one_type(how, some, edit)
+                found[is_array, how] = [*groups]
+            for parts in found[is_array, how]:
                 if whole not in parts:
                     yield from _collected(edit, whole, parts, how, 0.1 if named else 0.8)
 

@@ -182,15 +182,20 @@ def _no_step(have: Type, want: Type, work: Work) -> str:
 def ask_one_by_one(name: str, work: Work) -> None:
     """Adds suggestions for fields that are alone: additions first, as only an array that goes may show a size of a new one."""
     old, new = work.have.structs[name].stored, work.want.structs[name].stored
+    edit = edit_of(name, work)
     for each in [each for each in new if each not in old]:
+        if work.budget < 0:
+            return
+        edit.have = work.have
         shown = format_type(new[each].declared)
         question = f"{each}, {shown}, is new: what do old payloads get?"
-        found = [*_sound(additions(edit_of(name, work), each), work, work.have)]
+        found = [*_sound(additions(edit, each), work, work.have)]
         lacking = f"No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
         _ask_alone(place_of(name, each), new[each], question, found, "" if found else lacking, work)
     for each in [each for each in old if each not in new]:
+        edit.have = work.have
         question = f"{each}, {format_type(old[each].declared)}, is gone: may its values be lost?"
-        found = [*_sound(removals(edit_of(name, work), each), work, work.have)]
+        found = [*_sound(removals(edit, each), work, work.have)]
         lacking = (
             "A downgrade needs a value of it: write one as `undo_default:`, or keep the field."
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.declared_sizes import new_sizes
-from neuralqx_struct.evolution.sizes import equations, readable_as
+from neuralqx_struct.evolution.sizes import equations, extent, readable_as
 from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, kind, step_text
 from neuralqx_struct.evolution.steps.additions import values_for
 from neuralqx_struct.evolution.steps.operations import Gap, Scope
@@ -22,6 +22,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import reachable
+from neuralqx_struct.types import Type
 
 #: The place of a difference, as keys from the document.
 Place = tuple[str, ...]
@@ -193,8 +194,12 @@ class Work:
 
     def has(self, document: Document, struct: str, name: str, wanted: FieldDeclaration) -> bool:
         """True if a field of a declaration has the wanted type as it is."""
-        declared = document.structs[struct].stored[name].declared
-        return readable_as(declared, wanted.declared, self.known_after(document, struct))
+        declared, want = document.structs[struct].stored[name].declared, wanted.declared
+        if readable_as(declared, want, {}):
+            return True
+        # Finding out which sizes are equal takes long, so it is left out where they do not matter.
+        alike = readable_as(_of_one_size(declared), _of_one_size(want), {})
+        return alike and readable_as(declared, want, self.known_after(document, struct))
 
     def is_reached(self, struct: str, name: str) -> bool:
         """True if a field that both versions have is of the wanted type, or steps lead there."""
@@ -278,6 +283,12 @@ class Work:
                 if not readable_as(declaration.declared, others[each].declared, known):
                     return False
         return True
+
+
+def _of_one_size(declared: Type) -> Type:
+    """The type with 1 for all of its sizes."""
+    parts = declared.with_parts(tuple(map(_of_one_size, declared.parts)))
+    return parts.with_sizes(lambda size: size if size is ... else extent("1"))
 
 
 def _sort(steps: Iterable[Step]) -> tuple[str, ...]:
