@@ -187,6 +187,8 @@ def split_back(step: Merge) -> Split:
 
 def collection_merges(edit: Edit, *, named: bool) -> Iterator[Candidate]:
     """Yields merges of fields into a new collection: with ``named`` numbered fields, else those of one type."""
+    if not named and not edit.is_small:
+        return
     found: dict[tuple[bool, str], list[tuple[str, ...]]] = {}
     for whole, declaration in edit.come.items():
         for how in _hows(declaration.declared):

@@ -9,7 +9,7 @@ Example:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice, product
 
 from neuralqx_struct.evolution.sizes import same_type
@@ -22,7 +22,7 @@ from neuralqx_struct.evolution.steps.candidates import (
     likeness,
 )
 from neuralqx_struct.evolution.steps.operations import Scope, StepKind, refuse_same
-from neuralqx_struct.schema.migration import Rename
+from neuralqx_struct.schema.migration import Rename, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
@@ -81,7 +81,10 @@ def _renamed(edit: Edit, a: str, b: str, cost: float, most: int = 2) -> Iterator
     """Yields the steps that rename a field, and at most ``most`` others where the types differ."""
     step = rename(field=a, to=b, **edit.place)
     old, wanted = edit.gone[a], edit.come[b]
-    for more in edit.change(b, wanted, (step,)):
+    same = same_type(old.declared, wanted.declared, edit.known)
+    # Most of many pairs lose one of their fields to a likelier one, so the step is not tried here.
+    ways: Iterable[list[Step]] = [[]] if same else edit.change(b, wanted, (step,))
+    for more in ways:
         if len(more) > most:
             return
         became = f", now {format_type(wanted.declared)}" if more else ""

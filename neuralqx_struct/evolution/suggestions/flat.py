@@ -241,6 +241,8 @@ def _holders(name: str, here: Document, there: Document, stuck: Container[str]) 
         leaves = [*here.structs[struct].stored]
         if nested is None and any(readable_as(other, declared, known) for other in elsewhere):
             continue  # it has another name, or is in another struct or a collection
+        if nested not in (None, struct):
+            continue  # the struct has another name
         if nested is not None:
             inside = there.structs[nested].stored
             lost = inside.keys() - {*leaves}
