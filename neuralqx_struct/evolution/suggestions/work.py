@@ -22,7 +22,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import reachable
-from neuralqx_struct.types import Type
+from neuralqx_struct.types import Type, walk_type
 
 #: The place of a difference, as keys from the document.
 Place = tuple[str, ...]
@@ -269,20 +269,26 @@ class Work:
 
     def _is_like(self, first: Document, other: Document) -> bool:
         """True if payloads have the same fields after two answers, so that the steps behind fit to both."""
-        if reachable(first)[0] != reachable(other)[0]:
+        held = reachable(first)[0]
+        if held != reachable(other)[0]:
             return False
-        for name in reachable(first)[0]:
+        for name in held:
             fields, others = first.structs[name].stored, other.structs[name].stored
-            if fields is not others and fields.keys() != others.keys():
+            if fields.keys() != others.keys():
                 return False
-            known = None
+            known: Mapping[str, Expression] | None = None
             for each, declaration in fields.items():
-                if declaration is others[each] or declaration.declared == others[each].declared:
-                    continue
-                known = known or self.known_after(first, name)
-                if not readable_as(declaration.declared, others[each].declared, known):
-                    return False
+                types = declaration.declared, others[each].declared
+                if declaration is not others[each] and types[0] != types[1]:
+                    known = self.known_after(first, name) if known is None else known
+                    # Arrays of a choice of dtypes are united behind.
+                    if _dtypes(types[0]) != _dtypes(types[1]) or not readable_as(*types, known):
+                        return False
         return True
+
+
+def _dtypes(declared: Type) -> list[Iterable[str]]:
+    return [inner.dtypes for inner in walk_type(declared)]
 
 
 def _of_one_size(declared: Type) -> Type:
