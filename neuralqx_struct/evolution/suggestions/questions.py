@@ -14,7 +14,7 @@ from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.additions import additions, removals
 from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, are
 from neuralqx_struct.evolution.suggestions.pairs import edit_of
-from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of
+from neuralqx_struct.evolution.suggestions.work import Place, Work, loses_values, place_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Array, Type
@@ -122,8 +122,8 @@ def _no_value(lacking: Mapping[str, str]) -> str:
     reasons = " and ".join(dict.fromkeys(lacking.values()))
     shown = " or ".join(lacking)
     return (
-        f"No constant is a value of {shown}, as {reasons}: write a `python` step, or let it be null "
-        "(`| null`)."
+        f"If unrelated: no constant is a value of {shown}, as {reasons}. Write a `python` step, or let "
+        "it be null (`| null`)."
     )
 
 
@@ -148,9 +148,11 @@ def ask_change(name: str, each: str, work: Work) -> None:
     if len(ways) == 1 and not question:
         work.take(about, ways[0])
         return
-    answers: list[tuple[str, Sequence[Step]]] = [
-        (" and ".join(dict.fromkeys(kind(s).answer for s in way)), way) for way in ways
-    ]
+    answers: list[tuple[str, Sequence[Step]]] = []
+    for way in ways:
+        rounded = ", rounded" if any(map(loses_values, way)) else ""
+        words_of = " and ".join(dict.fromkeys(kind(step).answer for step in way))
+        answers.append((f"{words_of}{rounded}", way))
     if not ways:
         work.ask(about, f"{shown}: {_no_step(have, want, work)}.")
         return

@@ -87,8 +87,8 @@ def _instead(about: Iterable[Place]) -> str:
     """What the author can do where the values of fields have nothing to do with the former ones, and later steps need these."""
     names = dict.fromkeys(at[3] for at in about if len(at) > 3)
     return (
-        f"If not, `remove` and `add` {' and '.join(names)} instead, and take out the steps below "
-        "that change fields inside."
+        f"If unrelated: `remove` and `add` {' and '.join(names)} instead, and take out the steps "
+        "below that change fields inside."
     )
 
 
