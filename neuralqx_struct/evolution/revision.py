@@ -278,6 +278,8 @@ def _lines(suggestion: Suggestion) -> Iterator[str]:
     for answer in suggestion.answers:
         yield f"# {_legible(answer.label)}:"
         yield from (f"# {step_text(step)}" for step in answer.steps)
+    if suggestion.otherwise:
+        yield f"# {_legible(suggestion.otherwise)}"
 
 
 def _legible(text: str) -> str:

@@ -85,6 +85,20 @@ def test_answers_that_lose_values_come_last_and_are_labelled(name):
         assert [a.label.endswith(", lossy") for a in each.answers] == lossy
 
 
+def _is_about_a_value(question):
+    """True where one constant stands for all others: for a new field, and for null."""
+    return [step.name for a in question.answers for step in a.steps] in (["add"], ["fill"])
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_question_has_several_answers_or_says_why_not(name):
+    for each in proposed(TABLE[name]):
+        if each.question and not _is_about_a_value(each):
+            assert len(each.answers) > 1 or each.otherwise, each.question
+            # Where the steps behind fit to one answer alone, or a new field has no value, it says so.
+            assert each.answers
+
+
 def test_the_table_is_large_enough():
     assert len(TABLE) >= 30
     assert sum("history" in case for case in TABLE.values()) >= 10
@@ -153,7 +167,8 @@ def test_a_real_array_with_two_axes_of_2_may_hold_complex_parts_along_each():
         doc({"w": "complex64[2]", "w_real": "int"}, 2),
     )
     (question,) = suggest(old, new)
-    splits = [answer.steps[0] for answer in question.answers]
+    *splits, apart = [answer.steps[0] for answer in question.answers]
+    assert apart.name == "remove"
     assert [(step.axis, step.into) for step in splits] == [
         (0, ["w_real_", "w_imag_"]),
         (1, ["w_real_", "w_imag_"]),

@@ -6,7 +6,9 @@ is the answer to the other messages, and each is tried. Other text with a colon 
 field that the message is about.
 """
 
+import itertools
 import json
+import random
 import re
 import shutil
 
@@ -17,7 +19,11 @@ from neuralqx_struct.errors import has_errors
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.diff import diff_documents
+from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import STEPS as STEPS_BY_NAME
+from neuralqx_struct.evolution.suggestions import suggest
+from neuralqx_struct.schema.lint.document import CHECKS
+from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.text import path_keys
 from neuralqx_struct.schema.text.loader import read_text
@@ -232,3 +238,127 @@ def test_lines_that_hints_propose_resolve_what_their_message_is_about(name, tmp_
     after = found(*contents)
     assert told.code not in {d.code for d in after if (d.file, d.path) == (told.file, told.path)}
     assert weight(after) < weight(found(first, second))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers to the questions of a revision: each of them proves, with the first answer to every other question.
+
+NUMBERS = [
+    "int", "float", "str", "int | null", "E", "float32[n]", "float64[n]", "float32[n, m]", "float32[m, n]", "float32[2, n]", "complex64[n]",
+    "float32[k]", "float32[n * m]", "float32[d]", "float32[d, d]", "float32[d, 3 * d]", "float32[n] | null", "uint32[2]", "prng_key[threefry2x32]",
+    "list[float32[n]]", "bytes", 'literal["a", "b"]', 'literal["a", "c"]', {"type": "int", "default": 3}, {"type": "int", "ge": 1},
+]  # fmt: skip
+HELD = [
+    "{P}", "{P}", "{P} | null", "list[{P}]", "list[{P}, 2]", "{P}[][2]", "dict[str, {P}]", "tuple[{P}, {P}]", "Q", "list[Q]",
+]  # fmt: skip
+
+
+def _fields(rng, names, most, types):
+    return {name: rng.choice(types) for name in rng.sample(names, rng.randint(1, most))}
+
+
+def _structs(rng):
+    return {
+        "A": _fields(rng, ["a", "b", "c", "a_re", "a_im", "w_0", "w_1", "ema"], 5, NUMBERS + HELD),
+        "P": _fields(rng, ["a", "b", "w", "mu", "nu"], 3, NUMBERS),
+        "Q": _fields(rng, ["b", "p", "x"], 2, [*NUMBERS, "{P}"]),
+    }
+
+
+def _edited(rng, structs):
+    """The structs after a few fields of the root went, came or got another name, and often those of another struct."""
+    fields, other = dict(structs["A"]), _structs(rng)
+    for _ in range(rng.randint(1, 3)):
+        if fields and rng.random() < 0.6:
+            gone = fields.pop(rng.choice([*fields]))
+            if rng.random() < 0.5:
+                fields[rng.choice(["a", "b", "y", "z"])] = gone
+        else:
+            fields[rng.choice(["a", "b", "y", "q"])] = rng.choice(NUMBERS + HELD)
+    return {
+        "A": fields,
+        **{name: rng.choice([structs, other])[name] for name in ("P", "Q")},
+    }
+
+
+def _version(number, structs, members, name):
+    """A version of the structs, with a name for P."""
+
+    def named(declared):
+        if isinstance(declared, dict):
+            return declared
+        return declared.replace("{P}", name)
+
+    data = {
+        "language": "1",
+        "schema": "lab.a",
+        "version": number,
+        "root": "A",
+        "dims": {"k": {"equals": "n + m"}, "n": {}, "m": {}},
+        "enums": {"E": members},
+        "structs": {
+            {"P": name}.get(struct, struct): {"fields": {n: named(d) for n, d in fields.items()}}
+            for struct, fields in structs.items()
+        },
+    }
+    data["structs"]["A"]["fields"]["sizes"] = "int8[n, m]"
+    return document_from_data(data, "test")
+
+
+def pair(seed):
+    """Two versions, of which the second one is an edit of the first or another one."""
+    rng = random.Random(seed)
+    structs = _structs(rng)
+    others = _edited(rng, structs) if rng.random() < 0.7 else _structs(rng)
+    members = [rng.choice([["p", "q"], ["p", "r"], ["q"]]) for _ in range(2)]
+    return (
+        _version(1, structs, members[0], "P"),
+        _version(2, others, members[1], rng.choice(["P", "P", "P", "Part"])),
+    )
+
+
+def refused_answers(old, new):
+    """Returns how many answers were tried, and those with which the new version does not prove."""
+    found = suggest(old, new)
+    is_open = any(not each.answers for each in found)
+    tried, bad = 0, []
+    for place, question in enumerate(found):
+        for answer in question.answers[1 if place else 0 :]:
+            chosen = [
+                answer if each is question else each.answers[0] for each in found if each.answers
+            ]
+            migration = steps.migration(old.version, [step for a in chosen for step in a.steps])
+            migrated = new.model_copy(update={"migrations": [migration]})
+            errors = [d for d in prove(old, migrated) if d.severity == "error"]
+            if is_open:  # a question without an answer leaves its difference
+                errors = [d for d in errors if "steps" in d.path]
+            tried += 1
+            bad += [f"{question.question} {answer.label}: {error}" for error in errors]
+    return tried, bad
+
+
+@pytest.mark.parametrize("first", range(0, 160, 40))
+def test_every_answer_between_random_versions_proves(first):
+    total = 0
+    for seed in range(first, first + 40):
+        old, new = pair(seed)
+        checks = [each for document in (old, new) for check in CHECKS for each in check(document)]
+        if not has_errors(checks):
+            tried, bad = refused_answers(old, new)
+            assert bad == [], seed
+            total += tried
+    assert total > 40
+
+
+def test_every_answer_between_versions_of_histories_proves(tmp_path):
+    total = 0
+    for seed in range(0, 75, 2):
+        made = history(seed)
+        folder = Comparison(made, tmp_path / str(seed)).folder(made.versions[-1].number)
+        documents = load_series(folder).documents.values()
+        for old, new in itertools.permutations(documents, 2):
+            following = {"version": old.version + 1, "migrations": []}
+            tried, bad = refused_answers(old, new.model_copy(update=following))
+            assert bad == [], (seed, old.version, new.version)
+            total += tried
+    assert total > 40

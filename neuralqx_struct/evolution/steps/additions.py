@@ -322,50 +322,75 @@ def values_for(declaration: FieldDeclaration, document: Document) -> Iterator[An
             yield value
 
 
-def _struct_value(struct: str, document: Document) -> Any:
+def _written(declared: Type, document: Document) -> Any:
     """The values of the fields of a struct as a file writes them; no value where one of them has none."""
-    inside = {n: other for n, other in document.structs.items() if n != struct}
-    others = document.model_copy(update={"structs": inside})  # a struct in itself ends here
-    found = {}
-    for name, declaration in document.structs[struct].stored.items():
-        found[name] = next(values_for(declaration, others), NO_VALUE)
-    return NO_VALUE if NO_VALUE in found.values() else found
+    if declared.refers in document.structs:
+        inside = {n: other for n, other in document.structs.items() if n != declared.refers}
+        others = document.model_copy(update={"structs": inside})  # a struct in itself ends here
+        fields = document.structs[declared.refers].stored
+        found = {name: next(_values(each, others), NO_VALUE) for name, each in fields.items()}
+        return NO_VALUE if NO_VALUE in found.values() else found
+    if declared.listed is not None and declared.fixed_parts:  # stacked structs: one value for all
+        return _written(declared.fixed_parts[0], document)
+    return NO_VALUE
+
+
+def _values(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
+    """Yields the values of a field, those of structs, too."""
+    yield from values_for(declaration, document)
+    value = _written(declaration.declared, document)
+    if value is not NO_VALUE:
+        yield value
 
 
 def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
     """Yields the steps that add a field, with words: a value, and what another field of the type has."""
     declaration = edit.want.structs[edit.name].stored[name]
-    values = [*values_for(declaration, edit.want)]
+    values = [*_values(declaration, edit.want)]
+    other = _sibling(edit, name, declaration, edit.have.structs[edit.name].stored)
+    if other is not None and declaration.declared.refers in edit.want.structs:
+        values = []  # the other field shows its sizes, and where it is null
     for value in values:
         yield "this value, or another", add(field=name, default=value, **edit.place)
-    other = _sibling(edit, name, declaration, edit.have.structs[edit.name].stored)
     if other is not None and not values:
         words = f"as {other}, with 0 or another number in its arrays"
         yield words, add(field=name, like=other, default=0, **edit.place)
     if other is not None:
         yield f"a copy of {other}", add(field=name, copy_of=other, **edit.place)
-    elif declaration.declared.refers in edit.want.structs:
-        value = _struct_value(declaration.declared.refers, edit.want)
-        if value is not NO_VALUE:
-            yield "this value, or another", add(field=name, default=value, **edit.place)
 
 
 def removals(edit: Edit, name: str) -> Iterator[tuple[str, Remove]]:
     """Yields the steps that remove a field, with words: those that keep the downgrade first."""
     declaration = edit.have.structs[edit.name].stored[name]
     values = [*values_for(declaration, edit.have)]
+    words = "the value that a downgrade puts in its place"
     for value in values:
-        words = "the value that a downgrade puts in its place"
         yield words, remove(field=name, undo_default=value, **edit.place)
     other = (
         None if values else _sibling(edit, name, declaration, edit.want.structs[edit.name].stored)
     )
     if other is not None:
-        words = f"a downgrade puts the structure of {other} in its place, with 0 in its arrays"
-        yield words, remove(field=name, like=other, undo_default=0, **edit.place)
-        words = f"a downgrade puts a copy of {other} in its place"
-        yield words, remove(field=name, undo_copy=other, **edit.place)
+        shown = f"a downgrade puts the structure of {other} in its place, with 0 in its arrays"
+        yield shown, remove(field=name, like=other, undo_default=0, **edit.place)
+        shown = f"a downgrade puts a copy of {other} in its place"
+        yield shown, remove(field=name, undo_copy=other, **edit.place)
+    elif not values:
+        value = _written(declaration.declared, edit.have)
+        if value is not NO_VALUE:
+            step = remove(field=name, undo_default=value, **edit.place)
+            if _is_undone(step, edit):
+                yield words, step
     yield "no downgrade", remove(field=name, lossy=True, **edit.place)
+
+
+def _is_undone(step: Remove, edit: Edit) -> bool:
+    """True if a downgrade can write the value: its sizes have to be those that other arrays show."""
+    after = edit.apply([step])
+    back = add(field=step.field, default=step.undo_default, **edit.place)
+    try:
+        return after is not None and _add(back, Scope.of(back, after, edit.have)) is not None
+    except SchemaError:
+        return False
 
 
 def _sibling(

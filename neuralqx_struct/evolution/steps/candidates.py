@@ -46,8 +46,6 @@ class Candidate:
     @property
     def asked(self) -> str:
         """The question with the names of the fields."""
-        if self.gone == self.come:
-            return f"{' and '.join(self.gone)}{self.question}"
         return f"{are(self.gone)} gone and {are(self.come)} new{self.question}"
 
 

@@ -23,9 +23,9 @@ from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import DICT, LIST, TUPLE, NodeKind
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import Places
-from neuralqx_struct.schema.migration import Merge, Move, Rename, Split, Step
+from neuralqx_struct.schema.migration import Merge, Split
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types import DictOf, ListOf, Node, TupleOf, Type, walk_type
+from neuralqx_struct.types import DictOf, ListOf, Node, TupleOf, Type
 from neuralqx_struct.types.text import format_type
 
 
@@ -187,15 +187,18 @@ def split_back(step: Merge) -> Split:
 
 def collection_merges(edit: Edit, *, named: bool) -> Iterator[Candidate]:
     """Yields merges of fields into a new collection: with ``named`` numbered fields, else those of one type."""
-    if named:
-        yield from _layers(edit)
+    if not named and not edit.is_small:
+        return
+    found: dict[tuple[bool, str], list[tuple[str, ...]]] = {}
     for whole, declaration in edit.come.items():
         for how in _hows(declaration.declared):
             # Arrays that are parts of another one are those of `joints.py`.
             is_array = bool(declaration.declared.element)
-            some = {n: d for n, d in edit.gone.items() if not (is_array and d.declared.element)}
-            groups = numbered(some) if named else _of_one_type(how, some, edit)
-            for parts in groups:
+            if (is_array, how) not in found:
+                some = {n: d for n, d in edit.gone.items() if not (is_array and d.declared.element)}
+                groups = numbered(some) if named else _of_one_type(how, some, edit)
+                found[is_array, how] = [*groups]
+            for parts in found[is_array, how]:
                 if whole not in parts:
                     yield from _collected(edit, whole, parts, how, 0.1 if named else 0.8)
 
@@ -220,7 +223,7 @@ def _hows(declared: Type) -> Iterator[str]:
             yield option.listed.sort
 
 
-_NUMBERED = re.compile(r"(.*?)_?(\d{1,9})(?:_?(\D*))")
+_NUMBERED = re.compile(r"(.*?)_?(\d{1,9})")
 
 
 def numbered(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
@@ -233,7 +236,7 @@ def numbered(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
     groups: dict[str, dict[int, str]] = {}
     for name in names:
         found = _NUMBERED.fullmatch(name)
-        if found and not found[3]:
+        if found:
             groups.setdefault(found[1], {}).setdefault(int(found[2]), name)
     for group in groups.values():
         if len(group) > 1:
@@ -258,40 +261,3 @@ def _of_one_type(how: str, fields: Fields, edit: Edit) -> Iterator[tuple[str, ..
         shown = declared.refers or declared.axes or declared.key_impl
         if len(group) > 1 or (how == "list" and shown and len(groups) == 1):
             yield tuple(group)
-
-
-def _layers(edit: Edit) -> Iterator[Candidate]:
-    """Yields the steps for numbered fields, such as ``w0`` and ``b0``, that became structs in a new list."""
-    for whole, declaration in edit.come.items():
-        struct = next((t.refers for t in walk_type(declaration.declared) if t.refers), "")
-        is_new = struct in edit.want.structs and struct not in edit.have.structs
-        if not is_new or "list" not in _hows(declaration.declared):
-            continue
-        for rows in _rows(edit.gone, edit.want.structs[struct].stored):
-            layers = [f"{whole}_{place}" for place in range(len(rows))]
-            steps: list[Step] = []
-            for layer, row in zip(layers, rows, strict=True):
-                renamed = [(name, leaf) for leaf, name in row.items() if name != leaf]
-                steps += [Rename(field=name, to=leaf, **edit.place) for name, leaf in renamed]
-                steps.append(Move(fields=[*row], into=layer, struct=struct, **edit.place))
-            steps.append(Merge(fields=layers, into=whole, how="list", **edit.place))
-            parts = tuple(name for row in rows for name in row.values())
-            question = ": are they fields of its items, in this order?"
-            for more in islice(edit.change(whole, declaration, steps), 1):
-                yield Candidate(parts, (whole,), (*steps, *more), 0.15, question)
-
-
-def _rows(names: Iterable[str], leaves: Iterable[str]) -> Iterator[list[dict[str, str]]]:
-    """Yields the fields that are those of numbered structs, by the names that they have in each struct."""
-    wanted = {*leaves}
-    groups: dict[str, dict[int, dict[str, str]]] = {}
-    for name in names:
-        found = _NUMBERED.fullmatch(name)
-        leaf = (found[3] or found[1]) if found else ""
-        if found and leaf in wanted:
-            stem = found[1] if found[3] else ""
-            groups.setdefault(stem, {}).setdefault(int(found[2]), {}).setdefault(leaf, name)
-    for rows in groups.values():
-        whole = [rows[number] for number in sorted(rows)]
-        if all(row.keys() == wanted for row in whole):
-            yield whole

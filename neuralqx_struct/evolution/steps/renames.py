@@ -9,10 +9,10 @@ Example:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from itertools import combinations, islice, product
+from collections.abc import Iterable, Iterator
+from itertools import islice, product
 
-from neuralqx_struct.evolution.sizes import readable_as, same_type
+from neuralqx_struct.evolution.sizes import same_type
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.candidates import (
     LIKELY,
@@ -22,7 +22,7 @@ from neuralqx_struct.evolution.steps.candidates import (
     likeness,
 )
 from neuralqx_struct.evolution.steps.operations import Scope, StepKind, refuse_same
-from neuralqx_struct.schema.migration import Rename
+from neuralqx_struct.schema.migration import Rename, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
@@ -53,7 +53,6 @@ def _candidates(edit: Edit, *, named: bool) -> Iterator[Candidate]:
     else:
         pairs = [(a, b) for a, b in product(gone, come) if a[0] != b[0]]
     if named:
-        yield from _swapped(edit)
         for (a, old), (b, new) in pairs:
             is_alias = a in new.aliases
             alike = 1.0 if is_alias else likeness(a, old, b, new)
@@ -82,7 +81,10 @@ def _renamed(edit: Edit, a: str, b: str, cost: float, most: int = 2) -> Iterator
     """Yields the steps that rename a field, and at most ``most`` others where the types differ."""
     step = rename(field=a, to=b, **edit.place)
     old, wanted = edit.gone[a], edit.come[b]
-    for more in edit.change(b, wanted, (step,)):
+    same = same_type(old.declared, wanted.declared, edit.known)
+    # Most of many pairs lose one of their fields to a likelier one, so the step is not tried here.
+    ways: Iterable[list[Step]] = [[]] if same else edit.change(b, wanted, (step,))
+    for more in ways:
         if len(more) > most:
             return
         became = f", now {format_type(wanted.declared)}" if more else ""
@@ -98,19 +100,6 @@ def _is_shown(a: str, old: FieldDeclaration, b: str, new: FieldDeclaration) -> b
     shared = not structs[0].isdisjoint(structs[1]) or any(each.key_impl for each in both)
     words = [{w.rstrip("s") for w in name.lower().split("_") if len(w) > 2} for name in (a, b)]
     return all(arrays) or shared or not words[0].isdisjoint(words[1])
-
-
-def _swapped(edit: Edit) -> Iterator[Candidate]:
-    """Yields the renames of two fields of which each has the former type of the other."""
-    both = [name for name in edit.gone if name in edit.come]
-    for a, b in islice(combinations(both, 2), MOST_PAIRS):
-        types = [(edit.gone[x].declared, edit.come[y].declared) for x, y in ((a, b), (b, a))]
-        if all(readable_as(have, want, edit.known) for have, want in types):
-            aside = f"{a}_before_{b}"
-            names = ((a, aside), (b, a), (aside, b))
-            steps = tuple(rename(field=old, to=new, **edit.place) for old, new in names)
-            question = " have each the type of the other: did they swap their names?"
-            yield Candidate((a, b), (a, b), steps, 0.2, question)
 
 
 RENAME = StepKind(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,10 +163,11 @@ class Flat:
     @classmethod
     def of(cls, name: str, work: Work) -> Flat:
         """Flattens a struct."""
-        leaving = _holders(name, work.have, work.want)
-        coming = _holders(name, work.want, work.have)
-        leaving = _apart(leaving, _leaves(coming, work.want), work)
-        coming = _apart(coming, _leaves(leaving, work.have), work)
+        held = work.have.structs[name].stored, work.want.structs[name].stored
+        structs = [each for each, d in held[0].items() if each in held[1] and d.declared.refers]
+        stuck = {each for each in structs if not work.is_reached(name, each)}
+        leaving = _holders(name, work.have, work.want, stuck)
+        coming = _holders(name, work.want, work.have, stuck)
         have, leaving = _flattened(name, work.have, leaving, work.want)
         want, coming = _flattened(name, work.want, coming, work.have)
         return cls(name, work, Work(have, want, budget=work.budget), leaving, coming)
@@ -216,24 +217,18 @@ class Flat:
 # The structs that are flattened.
 
 
-def _holders(name: str, here: Document, there: Document) -> list[Holder]:
+def _holders(name: str, here: Document, there: Document, stuck: Container[str]) -> list[Holder]:
     """The fields of a struct that hold structs with fields which the other version does not have in that place.
 
     Args:
         name: The struct.
         here: The version.
         there: The other one.
+        stuck: The fields that both versions have, with types of which no step turns one into the other.
     """
     own, others = here.structs[name].stored, there.structs[name].stored
     known = equations(here, there)
-    unmatched = [
-        inner
-        for other, declaration in others.items()
-        if other not in own or not same_type(own[other].declared, declaration.declared, known)
-        for inner in walk_type(declaration.declared)
-    ]
-    tops = [declaration.declared for declaration in others.values()]
-    inside = [inner.refers for inner in unmatched if all(inner is not top for top in tops)]
+    elsewhere = [*_other_types(name, here, there, known)]
     found: list[Holder] = []
     todo: list[tuple[str, Type, tuple[Holder, str] | None]] = [
         (each, declaration.declared, None) for each, declaration in own.items()
@@ -242,64 +237,52 @@ def _holders(name: str, here: Document, there: Document) -> list[Holder]:
         struct = declared.refers
         if struct not in here.structs or struct == name or len(found) == _MOST_HOLDERS:
             continue
-        whole = outer is not None or not _is_struct(others.get(each), there)
-        whole = whole or _is_around(struct, here, others[each].declared, known)
-        if whole and any(readable_as(other, declared, known) for other in unmatched):
-            continue  # it was renamed, or went into a collection
-        if whole and any(_share_fields(struct, other, here, there) for other in inside):
-            continue  # likewise, where the struct was renamed, too
-        if not whole and others[each].declared.refers != struct:
-            continue
+        nested = None if outer or each in stuck else _struct_of(others.get(each), there)
         leaves = [*here.structs[struct].stored]
-        if not whole:
-            nested = there.structs[struct].stored
-            lost = nested.keys() - {*leaves}
-            leaves = [leaf for leaf in leaves if leaf not in nested]
+        if nested is None and any(readable_as(other, declared, known) for other in elsewhere):
+            continue  # it has another name, or is in another struct or a collection
+        if nested not in (None, struct):
+            continue  # the struct has another name
+        if nested is not None:
+            inside = there.structs[nested].stored
+            lost = inside.keys() - {*leaves}
+            leaves = [leaf for leaf in leaves if leaf not in inside]
             if lost:  # a rename inside of the struct is likelier
                 leaves = [leaf for leaf in leaves if leaf in others and leaf not in own]
         if leaves:
-            found.append(Holder(each, struct, declared, whole, leaves, outer))
-            if whole:
+            found.append(Holder(each, struct, declared, nested is None, leaves, outer))
+            if nested is None:
                 leaves_of = found[-1].types(here).items()
                 todo += [(leaf, inner, (found[-1], leaf)) for leaf, inner in leaves_of]
     return found
 
 
-def _share_fields(struct: str, other: str, here: Document, there: Document) -> bool:
-    """True if one struct may be the other under a new name, as they have fields of one name."""
-    if struct in there.structs or other in here.structs or other not in there.structs:
-        return False
-    return not here.structs[struct].stored.keys().isdisjoint(there.structs[other].stored)
+def _struct_of(declaration: FieldDeclaration | None, document: Document) -> str | None:
+    """The struct that a field holds, or None."""
+    struct = "" if declaration is None else declaration.declared.refers
+    return struct if struct in document.structs else None
 
 
-def _is_struct(declaration: FieldDeclaration | None, document: Document) -> bool:
-    """True for a field that holds a struct."""
-    return declaration is not None and declaration.declared.refers in document.structs
-
-
-def _is_around(
-    struct: str, document: Document, inner: Type, known: Mapping[str, Expression]
-) -> bool:
-    """True if a struct has a field of some type: it may have come around what was in its place."""
-    fields = document.structs[struct].stored.values()
-    return any(readable_as(inner, field.declared, known) for field in fields)
-
-
-def _leaves(holders: Iterable[Holder], document: Document) -> list[Type]:
-    """The types of the fields that nested structs bring into a flat declaration."""
-    return [declared for holder in holders for declared in holder.types(document).values()]
-
-
-def _apart(holders: Iterable[Holder], others: Sequence[Type], work: Work) -> list[Holder]:
-    """The holders without those that the other version may have whole in a nested struct."""
-    found: list[Holder] = []
-    for holder in holders:
-        outer = holder.outer is None or any(each is holder.outer[0] for each in found)
-        inside = (inner for other in others for inner in walk_type(other))
-        same = (readable_as(holder.declared, inner, work.known_in()) for inner in inside)
-        if outer and not (holder.whole and any(same)):
-            found.append(holder)
-    return found
+def _other_types(
+    name: str, here: Document, there: Document, known: Mapping[str, Expression]
+) -> Iterator[Type]:
+    """Yields the types in the fields of a struct that only the other version has, and in the structs that these hold."""
+    own, others = here.structs[name].stored, there.structs[name].stored
+    todo = [
+        declaration.declared
+        for each, declaration in others.items()
+        if each not in own or not same_type(own[each].declared, declaration.declared, known)
+    ]
+    seen: set[str] = set()
+    for declared in todo:
+        for inner in walk_type(declared):
+            yield inner
+            if inner.refers in there.structs and inner.refers not in seen:
+                seen.add(inner.refers)
+                struct = there.structs[inner.refers]
+                bind = dict(zip(struct.params, inner.arguments, strict=False))
+                with contextlib.suppress(SchemaError):
+                    todo += [substitute(each.declared, bind) for each in struct.stored.values()]
 
 
 def _name_leaves(holders: Iterable[Holder], own: Iterable[str]) -> None:

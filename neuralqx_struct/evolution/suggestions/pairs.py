@@ -18,7 +18,6 @@ from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
 from neuralqx_struct.evolution.steps.candidates import MOST_FIELDS, Candidate, Edit
 from neuralqx_struct.evolution.suggestions.flat import with_fields
 from neuralqx_struct.evolution.suggestions.work import Work
-from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import sizes_of_struct
@@ -154,7 +153,6 @@ def edit_of(name: str, work: Work, have: Document | None = None) -> Edit:
     old, new = start.structs[name].stored, work.want.structs[name].stored
     gone = {field: d for field, d in old.items() if field not in new}
     come = {field: d for field, d in new.items() if field not in old}
-    known = {**_renamed_sizes(name, work, start), **work.known_after(start, name)}
 
     def change(
         field: str, wanted: FieldDeclaration, before: Sequence[Step]
@@ -173,7 +171,7 @@ def edit_of(name: str, work: Work, have: Document | None = None) -> Edit:
         want=work.want,
         gone=gone,
         come=come,
-        known=known,
+        known=work.known_after(start, name),
         apply=work.after,
         change=change,
     )
@@ -184,25 +182,6 @@ def _with_stuck(edit: Edit, work: Work) -> Edit:
     old, new = edit.have.structs[edit.name].stored, work.want.structs[edit.name].stored
     if len(edit.gone) + len(edit.come) <= MOST_FIELDS:
         for each in [each for each in old if each in new]:
-            if not _is_reached(edit.name, each, work):
+            if not work.is_reached(edit.name, each):
                 edit.gone[each], edit.come[each] = old[each], new[each]
     return edit
-
-
-def _is_reached(name: str, each: str, work: Work) -> bool:
-    """True if a field has the wanted type, or steps lead there."""
-    wanted = work.want.structs[name].stored[each]
-    if work.has(work.have, name, each, wanted):
-        return True
-    return next(work.ways_to(name, each, wanted, work.have), None) is not None
-
-
-def _renamed_sizes(name: str, work: Work, have: Document) -> dict[str, Expression]:
-    """Sizes that are new as those that are gone, in the order of their first places."""
-    old, new = ([*sizes_of_struct(document, name)] for document in (have, work.want))
-    known = work.known_after(have, name)
-    settled = {name for size in known.values() for name in size.names}
-    taken = {*new, *work.want.dims, *settled}, {*old, *have.dims, *known}
-    gone = [name for name in old if name not in taken[0]]
-    come = [name for name in new if name not in taken[1]]
-    return {name: parse(size) for name, size in zip(come, gone, strict=False)}

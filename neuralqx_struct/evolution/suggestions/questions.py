@@ -6,7 +6,7 @@ have nothing to do with each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from neuralqx_struct.evolution.declared_sizes import facing_sizes
 from neuralqx_struct.evolution.sizes import readable_as, substitute
@@ -14,25 +14,20 @@ from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.additions import additions, removals
 from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, are
 from neuralqx_struct.evolution.suggestions.pairs import edit_of
-from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of
+from neuralqx_struct.evolution.suggestions.work import Place, Work, loses_values, place_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import Array, Type
 from neuralqx_struct.types.text import format_type
 
 
 def ask_whether(question: str, places: Sequence[Place], steps: Sequence[Step], work: Work) -> None:
     """Asks whether fields became others; the other answer is always that they have nothing to do with each other."""
-    apart = _apart(places, work, work.have)
+    apart, lacking = unrelated(places, work, work.have)
     answers: list[tuple[str, Sequence[Step]]] = [("yes", steps)]
-    if apart is None or _fields(work.after(apart)) != _fields(work.after(steps)):
-        come = dict.fromkeys(at[3] for at in places if _is_wanted(at, work.have, work))
-        values = f"{' and '.join(come)} a value"
-        question += f" If not, write a step that gives {values}." if come else ""
-    else:
+    if not lacking:
         answers.append(("no", apart))
-    work.ask(places, question, *answers)
+    work.ask(places, f"{question}{_if_not(lacking)}", *answers, otherwise=_no_value(lacking))
 
 
 def ask_which(first: Candidate, rivals: Sequence[Candidate], name: str, work: Work) -> None:
@@ -44,24 +39,17 @@ def ask_which(first: Candidate, rivals: Sequence[Candidate], name: str, work: Wo
     answers: list[tuple[str, Sequence[Step]]] = []
     for candidate in found:
         after = work.after(candidate.steps)
-        others = after and _apart(places, work, after)
-        if others is not None:
+        if after is None:
+            continue
+        others, lacking = unrelated(places, work, after)
+        if not lacking:
             words = f"{candidate.gone[0]} is {candidate.come[0]} now"
             answers.append((words, [*candidate.steps, *others]))
-    apart = _apart(places, work, work.have)
-    if apart is not None:
+    apart, lacking = unrelated(places, work, work.have)
+    if not lacking:
         answers.append(("none of them", apart))
-    ends = [_fields(work.after(steps)) for _, steps in answers]
-    fitting = [each for each, end in zip(answers, ends, strict=True) if end == ends[0]]
     question = f"{are(gone)} gone and {are(come)} new: which of them was renamed?"
-    work.ask(places, question, *fitting)
-
-
-def _fields(document: Document | None) -> dict[str, set[str]]:
-    """The fields of the structs that payloads hold: the same after each answer, as the steps behind fit to all."""
-    if document is None:
-        return {}
-    return {name: {*document.structs[name].stored} for name in reachable(document)[0]}
+    work.ask(places, f"{question}{_if_not(lacking)}", *answers, otherwise=_no_value(lacking))
 
 
 def _is_kept(at: Place, have: Document, work: Work) -> bool:
@@ -89,13 +77,16 @@ def _is_left(at: Place, have: Document, work: Work) -> bool:
     return in_both and at[3] in have.structs[at[1]].stored and not _is_kept(at, have, work)
 
 
-def _apart(places: Sequence[Place], work: Work, have: Document) -> list[Step] | None:
-    """The steps that add and remove fields as unrelated ones; None if no constant is a value of a new one.
+def unrelated(
+    places: Iterable[Place], work: Work, have: Document
+) -> tuple[list[Step], dict[str, str]]:
+    """The steps that add and remove fields as unrelated ones, and the new ones that no constant is a value of, with why.
 
     Additions come first, except that of a field that has another type: only an array that goes may show a size that a
     new one has.
     """
     steps: list[Step] = []
+    lacking: dict[str, str] = {}
     for adds in (True, False):
         for at in dict.fromkeys(places):
             wanted = _is_wanted(at, have, work)
@@ -105,14 +96,35 @@ def _apart(places: Sequence[Place], work: Work, have: Document) -> list[Step] | 
             if wanted and adds:
                 ways.append(additions)
             for option in ways:
-                found = option(edit_of(at[1], work, have), at[3])
-                step = next((step for _, step in _sound(found, work, have)), None)
-                after = None if step is None else work.after([step], have)
-                if step is None or after is None:
-                    return None
-                steps.append(step)
-                have = after
-    return steps
+                found = [step for _, step in option(edit_of(at[1], work, have), at[3])]
+                tried = ((step, work.after([step], have)) for step in found)
+                step, after = next((each for each in tried if each[1] is not None), (None, None))
+                if step is not None and after is not None:
+                    steps.append(step)
+                    have = after
+                elif adds:
+                    shown = format_type(work.want.structs[at[1]].stored[at[3]].declared)
+                    no_sizes = "payloads do not show the sizes of its arrays"
+                    lacking[at[3]] = no_sizes if found else f"a file holds no {shown}"
+    return steps, lacking
+
+
+def _if_not(lacking: Mapping[str, str]) -> str:
+    """The end of a question without the answer that new fields have nothing to do with the former ones."""
+    names = " and ".join(lacking)
+    return f" If not, write a step that gives {names} a value." if names else ""
+
+
+def _no_value(lacking: Mapping[str, str]) -> str:
+    """Why no answer gives new fields a value, and what the author can do."""
+    if not lacking:
+        return ""
+    reasons = " and ".join(dict.fromkeys(lacking.values()))
+    shown = " or ".join(lacking)
+    return (
+        f"If unrelated: no constant is a value of {shown}, as {reasons}. Write a `python` step, or let "
+        "it be null (`| null`)."
+    )
 
 
 def _sound(
@@ -135,11 +147,20 @@ def ask_change(name: str, each: str, work: Work) -> None:
     about = [place_of(name, each)]
     if len(ways) == 1 and not question:
         work.take(about, ways[0])
-    elif ways:
-        answers = [(" and ".join(dict.fromkeys(kind(s).answer for s in way)), way) for way in ways]
-        work.ask(about, f"{shown}: {question or 'how did it change?'}", *answers)
-    else:
+        return
+    answers: list[tuple[str, Sequence[Step]]] = []
+    for way in ways:
+        rounded = ", rounded" if any(map(loses_values, way)) else ""
+        words_of = " and ".join(dict.fromkeys(kind(step).answer for step in way))
+        answers.append((f"{words_of}{rounded}", way))
+    if not ways:
         work.ask(about, f"{shown}: {_no_step(have, want, work)}.")
+        return
+    apart, lacking = unrelated(about, work, work.have)
+    if not lacking:
+        answers.append(("unrelated", apart))
+    asked = f"{shown}: {question or 'how did it change?'}"
+    work.ask(about, asked, *answers, otherwise=_no_value(lacking))
 
 
 def _no_step(have: Type, want: Type, work: Work) -> str:
@@ -163,26 +184,36 @@ def _no_step(have: Type, want: Type, work: Work) -> str:
 def ask_one_by_one(name: str, work: Work) -> None:
     """Adds suggestions for fields that are alone: additions first, as only an array that goes may show a size of a new one."""
     old, new = work.have.structs[name].stored, work.want.structs[name].stored
+    edit = edit_of(name, work)
     for each in [each for each in new if each not in old]:
+        if work.budget < 0:
+            return
+        edit.have = work.have
         shown = format_type(new[each].declared)
         question = f"{each}, {shown}, is new: what do old payloads get?"
-        lacking = f" No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
-        found = _sound(additions(edit_of(name, work), each), work, work.have)
-        _ask_alone(place_of(name, each), new[each], (question, lacking), found, work)
+        found = [*_sound(additions(edit, each), work, work.have)]
+        lacking = f"No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
+        _ask_alone(place_of(name, each), new[each], question, found, "" if found else lacking, work)
     for each in [each for each in old if each not in new]:
+        edit.have = work.have
         question = f"{each}, {format_type(old[each].declared)}, is gone: may its values be lost?"
-        found = _sound(removals(edit_of(name, work), each), work, work.have)
-        _ask_alone(place_of(name, each), old[each], (question, ""), found, work)
+        found = [*_sound(removals(edit, each), work, work.have)]
+        lacking = (
+            "A downgrade needs a value of it: write one as `undo_default:`, or keep the field."
+        )
+        lacking = lacking if len(found) == 1 else ""
+        _ask_alone(place_of(name, each), old[each], question, found, lacking, work)
     for each in [each for each in new if each in old]:
         if not work.has(work.have, name, each, new[each]):
             ask_change(name, each, work)
 
 
-def _ask_alone(
+def _ask_alone(  # noqa: PLR0917 - a question and its field
     about: Place,
     declaration: FieldDeclaration,
-    words: tuple[str, str],
+    question: str,
     found: Iterable[tuple[str, Step]],
+    otherwise: str,
     work: Work,
 ) -> None:
     """Adds the suggestion for a field that only one version has; its default is an answer that needs no question.
@@ -190,8 +221,9 @@ def _ask_alone(
     Args:
         about: The field.
         declaration: Its declaration.
-        words: The question, and what to add to it if there is no step.
+        question: The question.
         found: The steps that resolve it, with words.
+        otherwise: Why an answer is missing.
         work: Both versions.
     """
     answers: dict[str, Sequence[Step]] = {}
@@ -201,5 +233,4 @@ def _ask_alone(
     keeps = first is not None and not getattr(first[0], "lossy", False)
     if declaration.has_default and keeps and work.take([about], first or ()):
         return
-    question, lacking = words
-    work.ask([about], question if answers else question + lacking, *answers.items())
+    work.ask([about], question, *answers.items(), otherwise=otherwise)

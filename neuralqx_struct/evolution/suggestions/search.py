@@ -90,7 +90,8 @@ def _rename_structs(work: Work) -> None:
 def _rename_struct(former: str, name: str, work: Work) -> None:
     steps = [build.rename_struct(struct=former, to=name)]
     about = [*_users(former, work.have)]
-    if former in work.want.structs[name].aliases:
+    is_root = (former, name) == (work.have.root, work.want.root)
+    if is_root or former in work.want.structs[name].aliases:
         work.take(about, steps)
     else:
         question = f"{former} is gone and {name} is new: was it renamed?"
@@ -183,9 +184,11 @@ def _rename_members(work: Work) -> None:
             )
             answers.append((words, [build.map_enum(enum=name, **given)]))
         question = f"{are(gone)} no longer in {name}: what do old payloads mean by it?"
+        otherwise = "If not, keep the members, or give the enum a `default:` member."
         if not answers:
             question += " Keep the members, or give the enum a `default:` member."
-        work.ask([("enums", name)], question, *answers)
+        otherwise = otherwise if len(answers) == 1 else ""
+        work.ask([("enums", name)], question, *answers, otherwise=otherwise)
 
 
 def _unite_dtypes(work: Work) -> None:

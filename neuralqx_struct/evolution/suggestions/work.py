@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.declared_sizes import new_sizes
-from neuralqx_struct.evolution.sizes import equations, readable_as
+from neuralqx_struct.evolution.sizes import equations, extent, readable_as
 from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, kind, step_text
 from neuralqx_struct.evolution.steps.additions import values_for
 from neuralqx_struct.evolution.steps.operations import Gap, Scope
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.scopes import reachable
+from neuralqx_struct.types import Type, walk_type
 
 #: The place of a difference, as keys from the document.
 Place = tuple[str, ...]
@@ -55,13 +57,15 @@ class Suggestion:
 
     Attributes:
         about: The differences; messages show the suggestion at the first one that they name.
-        answers: The ways; none where no step is known.
+        answers: The ways; none where no step is known, and then the question says what the author can do.
         question: A question to the author; empty if the steps are sure.
+        otherwise: Why there is one answer alone, and what the author can do if it is wrong.
     """
 
     about: tuple[Place, ...]
     answers: tuple[Answer, ...]
     question: str = ""
+    otherwise: str = ""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -75,7 +79,17 @@ class Suggestion:
         if not self.question:
             return f"write {_shown(self.answers[0].steps)}"
         ways = [f"{answer.label}: {_shown(answer.steps)}" for answer in self.answers]
-        return f"{self.question} {'; '.join(ways)}".strip()
+        end = f". {self.otherwise}" if self.otherwise else ""
+        return f"{self.question} {'; '.join(ways)}{end}".strip()
+
+
+def _instead(about: Iterable[Place]) -> str:
+    """What the author can do where the values of fields have nothing to do with the former ones, and later steps need these."""
+    names = dict.fromkeys(at[3] for at in about if len(at) > 3)
+    return (
+        f"If unrelated: `remove` and `add` {' and '.join(names)} instead, and take out the steps "
+        "below that change fields inside."
+    )
 
 
 def _shown(steps: Sequence[Step]) -> str:
@@ -180,8 +194,19 @@ class Work:
 
     def has(self, document: Document, struct: str, name: str, wanted: FieldDeclaration) -> bool:
         """True if a field of a declaration has the wanted type as it is."""
-        declared = document.structs[struct].stored[name].declared
-        return readable_as(declared, wanted.declared, self.known_after(document, struct))
+        declared, want = document.structs[struct].stored[name].declared, wanted.declared
+        if readable_as(declared, want, {}):
+            return True
+        # Finding out which sizes are equal takes long, so it is left out where they do not matter.
+        alike = readable_as(_of_one_size(declared), _of_one_size(want), {})
+        return alike and readable_as(declared, want, self.known_after(document, struct))
+
+    def is_reached(self, struct: str, name: str) -> bool:
+        """True if a field that both versions have is of the wanted type, or steps lead there."""
+        wanted = self.want.structs[struct].stored[name]
+        if self.has(self.have, struct, name, wanted):
+            return True
+        return next(self.ways_to(struct, name, wanted, self.have), None) is not None
 
     def rounded(self, steps: Iterable[Step]) -> list[Step]:
         """The steps with values rounded that some of them may refuse; none if no step refuses values."""
@@ -208,7 +233,11 @@ class Work:
         return True
 
     def ask(
-        self, about: Iterable[Place], question: str, *answers: tuple[str, Sequence[Step]]
+        self,
+        about: Iterable[Place],
+        question: str,
+        *answers: tuple[str, Sequence[Step]],
+        otherwise: str = "",
     ) -> None:
         """Adds a question, with those answers that apply; those that lose values are labelled and come last.
 
@@ -216,6 +245,7 @@ class Work:
             about: The places of the differences.
             question: The question.
             answers: Words and steps; one with steps that some values refuse is followed by one that rounds these.
+            otherwise: Why there is one answer alone, and what the author can do if it is wrong.
         """
         steps_of = [[*steps] for _, steps in answers]
         given: list[tuple[str, Sequence[Step]]] = []
@@ -229,10 +259,42 @@ class Work:
         sound.sort(key=lambda each: each[0].is_lossy)
         if self.budget < 0:
             return  # steps that were not tried are missing in the answers
-        shown = tuple(answer for answer, _ in sound)
-        self.found.append(Suggestion(tuple(about), shown, question))
+        about = tuple(about)
+        fitting = [each for each in sound if self._is_like(sound[0][1], each[1])]
+        if len(fitting) < len(sound) and not otherwise:
+            otherwise = _instead(about)
+        self.found.append(Suggestion(about, tuple(a for a, _ in fitting), question, otherwise))
         if sound:
             self.have = sound[0][1]
+
+    def _is_like(self, first: Document, other: Document) -> bool:
+        """True if payloads have the same fields after two answers, so that the steps behind fit to both."""
+        held = reachable(first)[0]
+        if held != reachable(other)[0]:
+            return False
+        for name in held:
+            fields, others = first.structs[name].stored, other.structs[name].stored
+            if fields.keys() != others.keys():
+                return False
+            known: Mapping[str, Expression] | None = None
+            for each, declaration in fields.items():
+                types = declaration.declared, others[each].declared
+                if declaration is not others[each] and types[0] != types[1]:
+                    known = self.known_after(first, name) if known is None else known
+                    # Arrays of a choice of dtypes are united behind.
+                    if _dtypes(types[0]) != _dtypes(types[1]) or not readable_as(*types, known):
+                        return False
+        return True
+
+
+def _dtypes(declared: Type) -> list[Iterable[str]]:
+    return [inner.dtypes for inner in walk_type(declared)]
+
+
+def _of_one_size(declared: Type) -> Type:
+    """The type with 1 for all of its sizes."""
+    parts = declared.with_parts(tuple(map(_of_one_size, declared.parts)))
+    return parts.with_sizes(lambda size: size if size is ... else extent("1"))
 
 
 def _sort(steps: Iterable[Step]) -> tuple[str, ...]:
