@@ -139,6 +139,31 @@ def invoke(*words, input=b""):  # noqa: A002
     return Done(code, out.getvalue(), err.getvalue(), both.getvalue())
 
 
+_COMPLETED = {
+    "bash": """
+{script}
+COMP_WORDS=(neuralqx-struct {words})
+COMP_CWORD={last}
+_shtab_neuralqx_struct
+printf '%s\\n' "${{COMPREPLY[@]}}"
+""",
+    "fish": """
+{script}
+complete -C 'neuralqx-struct {words}'
+""",
+}
+
+
+def completed(shell, words, folder):
+    """The words that a shell completes the last word of a call to."""
+    script = invoke("--print-completion", shell).stdout
+    given = {"script": script, "words": words, "last": len(words.split())}
+    program = _COMPLETED[shell].format(**given)
+    done = subprocess.run([shell, "-c", program], capture_output=True, text=True, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [line.partition("\t")[0] for line in done.stdout.splitlines()]  # fish adds the help
+
+
 # --- the site ---
 
 #: Words that users type into the search field.
