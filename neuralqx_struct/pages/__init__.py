@@ -30,7 +30,7 @@ from neuralqx_struct.tools.rows import size_text
 from neuralqx_struct.tools.validation import validate, verify
 from neuralqx_struct.tools.value_differences import diff_values
 
-__all__ = ["inspection_page", "report"]
+__all__ = ["report"]
 
 
 @bundle.read_again
@@ -153,11 +153,6 @@ def _sizes(document: Any, root: Any) -> dict[str, int]:
         return {}
     scopes = size_scopes(document, document.root, root, see_node)
     return scopes[()].sizes() if () in scopes else {}
-
-
-def inspection_page(record: Inspection) -> str:
-    """An inspection as a page: the sizes as areas, and the table of nodes."""
-    return page(Path(record.file).name, _lead(record), sections.content(record))
 
 
 def _comparison(limits: Limits | None, old: Place, new: Place) -> str:
