@@ -26,7 +26,8 @@ from neuralqx_struct.schema.text import path_text
 __all__ = ["check"]
 
 _LEAST_SECONDS = 3.0  # of this process
-_SECONDS_EACH = 0.0003  # for each value of the manifest; the published JSON Schema takes a third of it
+#: For each value of the manifest; the published JSON Schema takes a third of it.
+_SECONDS_EACH = 0.0003
 _MOST_COMPARED = 1000  # items of a list; jsonschema compares each with each other
 
 

@@ -293,6 +293,11 @@ def test_fmt(here):
     assert invoke("schema", "fmt", "v1.yaml").stdout == "v1.yaml: in the canonical layout\n"
 
 
+def test_the_shipped_schemas_have_the_layout_of_fmt():
+    done = invoke("schema", "fmt", "--check", ROOT / "schemas")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
 def test_fmt_leaves_files_with_errors(here):
     (here / "v1.yaml").write_text(UNTIDY.replace("fields", "field"))
     done = invoke("schema", "fmt", "v1.yaml")
