@@ -123,6 +123,7 @@ def test_metadata_is_plain_json(target, metadata, places):
     assert [d.path for d in found] == [*places]
     for finding, part in zip(found, places.values(), strict=True):
         assert finding.code == "NQX430" and part in finding.message and finding.hint
+    assert not target.exists()
 
 
 def test_what_cannot_be_saved_leaves_nothing_behind(target):
