@@ -15,12 +15,15 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
 from neuralqx_struct import bundle, cli
+from neuralqx_struct.cli import command
+from neuralqx_struct.cli.arguments import in_options
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
@@ -125,6 +128,12 @@ class _Stream(io.StringIO):
         return super().write(text)
 
 
+def _of_command(keyword, arguments):
+    """An option that a hint proposes, which the command that prints it must have."""
+    assert any(each.name == keyword.name and each.flag for each in arguments), keyword
+    return in_options(keyword, arguments)
+
+
 def invoke(*words, input=b""):  # noqa: A002
     """Runs the command in this process."""
     both = io.StringIO()
@@ -132,7 +141,8 @@ def invoke(*words, input=b""):  # noqa: A002
     given = input.encode() if isinstance(input, str) else input or b""
     terminal, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(given))
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        strict = mock.patch.object(command, "in_options", _of_command)
+        with strict, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.call([str(word) for word in words])
     finally:
         sys.stdin = terminal

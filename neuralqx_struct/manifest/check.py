@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from typing_extensions import get_type_hints, is_typeddict
 
-from neuralqx_struct.errors import READ_MORE, Diagnostic, did_you_mean
+from neuralqx_struct.errors import READ_MORE, Diagnostic, closest, did_you_mean
 from neuralqx_struct.manifest import (
     DEFAULT_LIMITS,
     FORMAT_VERSION,
@@ -171,7 +171,10 @@ def _explain_tag(
     """Adds a finding about the member that chooses the model of a node."""
     name = context["discriminator"].strip("'")
     if name not in node:
-        hint = "dicts are nodes of kind 'dict'" if name == LABEL else None
+        meant = closest(name, map(str, node), cutoff=0.75)
+        hint = f"rename the member {meant!r}" if meant is not None else None
+        if name == LABEL and hint is None:
+            hint = "dicts are nodes of kind 'dict'"
         found.add("NQX610", keys, f"expected a member {name!r}, got none", hint)
         return
     tag = node[name]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from neuralqx_struct.dtypes import DTYPES
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import Hint, Keyword, SchemaError
 from neuralqx_struct.references import IDENTITY
 from neuralqx_struct.schema.declarations import (
     DimDeclaration,
@@ -187,7 +187,11 @@ def new_schema(identity: str, folder: str | Path = "schemas") -> Path:
     place = Path(folder) / name
     if os.path.lexists(place):
         message = "expected a new folder, got one that exists"
-        hint = "choose another identity or --in; a new version is a new file, such as v2.yaml"
+        hint = Hint(
+            "choose another identity, or pass ",
+            Keyword("folder"),
+            "; a new version is a new file, such as v2.yaml",
+        )
         raise SchemaError(message, code="NQX400", file=str(place), hint=hint)
     words = re.split(r"_+|(?<=[a-z0-9])(?=[A-Z])", name)
     root = "".join(word[:1].upper() + word[1:] for word in words) or "State"
