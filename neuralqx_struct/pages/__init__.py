@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ def report(
     other: str | Place | None = None,
     *,
     limits: Limits | None = None,
+    trust: Iterable[str] = (),
     storage_options: Options | None = None,
 ) -> str:
     """A page of HTML about a checkpoint or a schema; it needs no other file and no network.
@@ -49,6 +50,7 @@ def report(
         path: A bundle, a file of another program such as ``model.safetensors``, or a schema file or folder.
         other: A second checkpoint: the page compares the two.
         limits: Sizes above which a checkpoint is refused.
+        trust: Packages whose functions ``python`` steps may run, to compare bundles of two versions.
         storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
@@ -73,7 +75,9 @@ def report(
             if not is_foreign(each):
                 places[index] = bundle.around(each)
                 stack.enter_context(bundle.kept(places[index], limits))
-        return (_checkpoint if other is None else _comparison)(limits, *places)
+        if other is None:
+            return _checkpoint(limits, places[0])
+        return _comparison(limits, trust, places[0], places[1])
 
 
 def _is_schema(place: Path) -> bool:
@@ -155,8 +159,8 @@ def _sizes(document: Any, root: Any) -> dict[str, int]:
     return scopes[()].sizes() if () in scopes else {}
 
 
-def _comparison(limits: Limits | None, old: Place, new: Place) -> str:
-    found = diff_values(old, new, limits=limits)
+def _comparison(limits: Limits | None, trust: Iterable[str], old: Place, new: Place) -> str:
+    found = diff_values(old, new, limits=limits, trust=trust)
     records = [inspect(each, limits=limits) for each in (old, new)]
     parts = [sections.differences(found)]
     if found.unread:
