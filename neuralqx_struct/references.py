@@ -105,6 +105,20 @@ def class_ref(cls: type) -> str:
     return own or f"{cls.__module__}:{cls.__qualname__}"
 
 
+def defined_again(got: type, wanted: type) -> str | None:
+    """The fix where two classes have one name, as when a cell of a notebook ran twice; None for other classes.
+
+    Example:
+        >>> first, second = (type("State", (), {"__module__": "lab"}) for _ in range(2))
+        >>> defined_again(second, first)
+        'lab:State was defined again, and load returns the newest definition; use that one, in like= too'
+    """
+    if got is wanted or class_ref(got) != class_ref(wanted):
+        return None
+    name = class_ref(got)
+    return f"{name} was defined again, and load returns the newest definition; use that one, in like= too"
+
+
 def stored_class(cls: type) -> type:
     """The class as which instances of ``cls`` are saved: for most classes themselves.
 

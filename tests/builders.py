@@ -15,12 +15,15 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
 from neuralqx_struct import bundle, cli
+from neuralqx_struct.cli import command
+from neuralqx_struct.cli.arguments import in_options
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
@@ -125,6 +128,12 @@ class _Stream(io.StringIO):
         return super().write(text)
 
 
+def _of_command(keyword, arguments):
+    """An option that a hint proposes, which the command that prints it must have."""
+    assert any(each.name == keyword.name and each.flag for each in arguments), keyword
+    return in_options(keyword, arguments)
+
+
 def invoke(*words, input=b""):  # noqa: A002
     """Runs the command in this process."""
     both = io.StringIO()
@@ -132,11 +141,37 @@ def invoke(*words, input=b""):  # noqa: A002
     given = input.encode() if isinstance(input, str) else input or b""
     terminal, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(given))
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        strict = mock.patch.object(command, "in_options", _of_command)
+        with strict, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.call([str(word) for word in words])
     finally:
         sys.stdin = terminal
     return Done(code, out.getvalue(), err.getvalue(), both.getvalue())
+
+
+_COMPLETED = {
+    "bash": """
+{script}
+COMP_WORDS=(neuralqx-struct {words})
+COMP_CWORD={last}
+_shtab_neuralqx_struct
+printf '%s\\n' "${{COMPREPLY[@]}}"
+""",
+    "fish": """
+{script}
+complete -C 'neuralqx-struct {words}'
+""",
+}
+
+
+def completed(shell, words, folder):
+    """The words that a shell completes the last word of a call to."""
+    script = invoke("--print-completion", shell).stdout
+    given = {"script": script, "words": words, "last": len(words.split())}
+    program = _COMPLETED[shell].format(**given)
+    done = subprocess.run([shell, "-c", program], capture_output=True, text=True, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [line.partition("\t")[0] for line in done.stdout.splitlines()]  # fish adds the help
 
 
 # --- the site ---
@@ -285,6 +320,12 @@ def document(node=None, **more):
 
 
 BAD = [
+    (
+        document({"__kind__": "numpy-scalar", "dtype": "float33", "value": 1.0}),
+        {"NQX411"},
+        "$.manifest.dtype",
+    ),
+    (document({**ARRAY, "dtype": "float128"}), {"NQX411"}, "$.manifest.dtype"),
     ({"version": 1}, {"NQX610"}, "$"),
     (document(version=2), {"NQX402"}, "$.version"),
     (document(version=0), {"NQX402"}, "$.version"),
@@ -349,7 +390,7 @@ BAD = [
     (document({"__kind__": "complex", "real": "1", "imag": 0}), {"NQX612"}, "$.manifest.real"),
     (document({"__kind__": "complex", "real": True, "imag": 0}), {"NQX612"}, "$.manifest.real"),
     (
-        document({"__kind__": "numpy-scalar", "dtype": "x", "value": ARRAY}),
+        document({"__kind__": "numpy-scalar", "dtype": "int8", "value": ARRAY}),
         {"NQX612"},
         "$.manifest.value",
     ),

@@ -61,7 +61,7 @@ def test_a_deep_object_is_not_saved(tmp_path, save):
 
 
 def test_deep_metadata_are_refused(tmp_path):
-    with pytest.raises(s.SerializationError, match="metadata of plain JSON values"):
+    with pytest.raises(s.SerializationError, match="plain JSON values"):
         s.export({"w": 1}, tmp_path / "ckpt", metadata={"a": nested(lambda value: [value])})
 
 

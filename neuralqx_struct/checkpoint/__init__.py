@@ -11,7 +11,6 @@ Example:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from neuralqx_struct.checkpoint.loading import (
     from_state_dict,
     load,
 )
+from neuralqx_struct.checkpoint.metadata import plain_metadata
 from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.dtypes import dtype_name
@@ -272,7 +272,7 @@ def snapshot(
     }
     held = HeldArrays(arrays, _fetched)
     if metadata is not None:
-        document["metadata"] = _plain_metadata(metadata)
+        document["metadata"] = plain_metadata(metadata)
     document["writer"] = dict(WRITER)
     return Payload(document, dict(held) if copy else held)
 
@@ -325,13 +325,3 @@ def _schemas(series: Series | None, classes: Iterable[type]) -> list[dict[str, A
             for each in document.closure():
                 found.setdefault((each.id, each.version), each)
     return [document.to_data() for document in found.values()]
-
-
-def _plain_metadata(metadata: Values) -> Any:
-    """Checks that the user's metadata is strict JSON, so that any tool can read the manifest."""
-    try:
-        return json.loads(json.dumps(dict(metadata), allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        message = f"expected metadata of plain JSON values, got something else\n{error}"
-        hint = "use str, numbers, booleans, None, lists and dicts with str keys"
-        raise SerializationError(message, code="NQX430", path="metadata", hint=hint) from None

@@ -55,7 +55,13 @@ from neuralqx_struct.manifest.check import check_values
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
 from neuralqx_struct.places.urls import Options, Place, place_of
-from neuralqx_struct.references import SchemaRef, class_ref, find_class, stored_class
+from neuralqx_struct.references import (
+    SchemaRef,
+    class_ref,
+    defined_again,
+    find_class,
+    stored_class,
+)
 from neuralqx_struct.schema.bounds import unchecked_patterns
 from neuralqx_struct.schema.lock import same_payloads, schema_member
 from neuralqx_struct.schema.model import Document
@@ -323,8 +329,7 @@ def _require_class(value: Any, load_cls: Any) -> None:
         return
     got = class_ref(type(value)) if is_struct(value) else f"a {type(value).__name__}"
     hint = "load it with the class that wrote it, or with neuralqx_struct.load(path)"
-    if got == class_ref(load_cls):
-        hint = f"{got} was defined again, and load returns the newest definition; call load on that one"
+    hint = defined_again(type(value), load_cls) or hint
     message = f"expected {class_ref(load_cls)} or a subclass of it, got {got}"
     raise SerializationError(message, path="$", code="NQX401", hint=hint)
 

@@ -37,7 +37,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import brief
-from neuralqx_struct.references import class_ref
+from neuralqx_struct.references import class_ref, defined_again
 from neuralqx_struct.struct.pytree import path_parts
 from neuralqx_struct.trees import leaves_with_paths
 from neuralqx_struct.types.arrays import DtypeHint
@@ -134,6 +134,7 @@ def _different(code: str, at: Path, wanted: Any, got: Any) -> Diagnostic:
     message = f"expected {_shown(wanted)}, as in like=, got {_shown(got)}"
     dtypes = code == "NQX411" and _form(wanted) is not None and _form(got) is not None
     hint = "pass dtype= to convert it, or another like=" if dtypes else _HINT
+    hint = defined_again(type(got), type(wanted)) or hint
     return Diagnostic(code, "error", message, format_path(at), hint=hint)
 
 

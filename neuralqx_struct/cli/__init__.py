@@ -49,7 +49,9 @@ def _open_streams() -> None:
     # In this order: a file that is opened takes the lowest number that is free.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: PTH123, SIM115
+            os.set_inheritable(stream.fileno(), True)  # git and other programs need three, too
+            setattr(sys, name, stream)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Names in files may have characters that the terminal's encoding lacks: show them escaped.

@@ -94,4 +94,6 @@ class Command:
         granted = fill_from_project(self.arguments, values, project)
         with noticed(granted, project.file):
             report = self.run(**values)
-        return replace(report, diagnostics=(*project.found, *report.diagnostics))
+        # The findings about a project file are about its trust.
+        found = project.found if any(a.imports for a in self.arguments) else ()
+        return replace(report, diagnostics=(*found, *report.diagnostics))

@@ -31,6 +31,12 @@ class Help(argparse.HelpFormatter):
     def __init__(self, prog: str, **facts: Any) -> None:
         super().__init__(prog, max_help_position=_LEFT, width=_width(), **facts)
 
+    def _format_action(self, action: argparse.Action) -> str:
+        """An argument with its help; commands begin where options do, without a line that they share."""
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            return "".join(map(super()._format_action, action._get_subactions()))  # noqa: SLF001
+        return super()._format_action(action)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines = text.splitlines()
         return "\n".join(

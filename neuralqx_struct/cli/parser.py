@@ -14,7 +14,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from neuralqx_struct.cli.arguments import COMMON, REQUIRED, Argument, path_or_url
 from neuralqx_struct.cli.command import Command
@@ -32,6 +32,9 @@ from neuralqx_struct.cli.printing import show
 from neuralqx_struct.cli.report import UsageError, failure
 from neuralqx_struct.cli.terminal import Output
 from neuralqx_struct.errors import closest, did_you_mean, printable
+
+#: Those whose completion can be printed.
+SHELLS: Final = ("bash", "zsh", "fish", "tcsh")
 
 
 def run(words: Sequence[str]) -> int:
@@ -270,11 +273,11 @@ def _add_program_options(container: Any, group: str) -> None:
         version = f"{PROGRAM} {__version__}"
         text = "Print the version and exit."
         container.add_argument("-V", "--version", action="version", version=version, help=text)
-        text = "Print the completion of a shell (bash, zsh, tcsh) and exit."
+        text = f"Print the completion of a shell ({', '.join(SHELLS)}) and exit."
         container.add_argument(
             "--print-completion",
             action=_PrintCompletion,
-            choices=("bash", "zsh", "tcsh"),
+            choices=SHELLS,
             metavar="SHELL",
             help=text,
         )

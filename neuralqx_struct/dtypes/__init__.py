@@ -205,7 +205,8 @@ NUMPY_DTYPES: Final = frozenset(
         "complex128",
     ]
 )
-_CODED = re.compile(
+#: The dtypes of a byte order, of text and of dates, as numpy writes them.
+CODED_DTYPES: Final = re.compile(
     r"[<>=](?:[iu][248]|f[248]|c8|c16|U\d{1,8})|[|<>=]?(?:b1|[iu]1|S\d{1,8})"
     r"|(?:datetime64|timedelta64|[<>=]?[mM]8)(?:\[\d{0,9}(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
 )
@@ -227,7 +228,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
     """
     import numpy as np
 
-    if name in NUMPY_DTYPES or _CODED.fullmatch(name):
+    if name in NUMPY_DTYPES or CODED_DTYPES.fullmatch(name):
         found: np.dtype[Any] = np.dtype(name)
         return found
     if name in ML_DTYPES:

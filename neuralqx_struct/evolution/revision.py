@@ -192,7 +192,7 @@ def _case(series: Series, edited: Document | str | Path | None, against: str) ->
         )
     if source.name.endswith(".json"):
         message = "expected a new version in YAML, got JSON, which has no comments for questions"
-        hint = "move the file out of the folder, and name it as the edited one: --edited"
+        hint = Hint("move the file out of the folder, and pass it as ", Keyword("edited"))
         raise SchemaError(message, code="NQX400", file=source.name, hint=hint)
     return _Case(earlier[-1], head, source, file=Path(source.name))
 
@@ -200,7 +200,8 @@ def _case(series: Series, edited: Document | str | Path | None, against: str) ->
 def _unknown(source: Source, error: SchemaError) -> SchemaError:
     """The error that the former text of an edited file is not known."""
     message = f"expected the former text of the edited file, got: {error.diagnostics[0].message}"
-    hint = "name the former schema (--against), or the edited file (--edited)"
+    both = Keyword("against"), ", or the edited file as ", Keyword("edited")
+    hint = Hint("pass the former schema as ", *both)
     return SchemaError(message, code="NQX400", file=source.name, hint=hint)
 
 

@@ -26,7 +26,7 @@ from neuralqx_struct import bundle, formats
 from neuralqx_struct.bundle import conversion
 from neuralqx_struct.bundle.conversion import Converted, require_apart
 from neuralqx_struct.bundle.reading import opened as opened_bundle
-from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
+from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SerializationError, StructError
 from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import FORMATS, ForeignArray
@@ -185,7 +185,8 @@ def _series(schema: Any, layout: Any, source: Place) -> Series:
     missing = [name for name, value in (("schema", schema), ("layout", layout)) if value is None]
     if missing:
         message = f"expected a {' and a '.join(missing)} for a foreign file, got none"
-        hint = "`neuralqx-struct infer FILE` drafts both; pass --schema and --layout"
+        both = Keyword("schema"), " and ", Keyword("layout")
+        hint = Hint("`neuralqx-struct infer FILE` drafts both; pass ", *both)
         raise SerializationError(message, code="NQX708", file=str(source), hint=hint)
     given = schemas_given(schema)
     if isinstance(given, Catalogue):
@@ -193,7 +194,7 @@ def _series(schema: Any, layout: Any, source: Place) -> Series:
         found = given.get(read.ref.id)
         if found is None:
             message = f"expected a schema with the identity {read.ref.id}, got none"
-            raise SerializationError(message, code="NQX404", hint="pass --schema")
+            raise SerializationError(message, code="NQX404", hint=Hint("pass ", Keyword("schema")))
         return found
     assert given is not None  # by the check above
     return given

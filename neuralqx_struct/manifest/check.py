@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from typing_extensions import get_type_hints, is_typeddict
 
-from neuralqx_struct.errors import READ_MORE, Diagnostic, did_you_mean
+from neuralqx_struct.dtypes import ML_DTYPES, NUMPY_DTYPES
+from neuralqx_struct.errors import READ_MORE, Diagnostic, closest, did_you_mean
 from neuralqx_struct.manifest import (
     DEFAULT_LIMITS,
     FORMAT_VERSION,
@@ -138,7 +139,8 @@ def _explain(problem: Mapping[str, Any], start: Keys, found: Findings) -> None:
         found.add("NQX614", keys, message)
     else:
         code, expected = _expectation(kind, context, problem["msg"], value)
-        found.add(code, keys, f"expected {expected}, got {shown(value)}")
+        hint = did_you_mean(value, NUMPY_DTYPES | ML_DTYPES) if code == "NQX411" else None
+        found.add(code, keys, f"expected {expected}, got {shown(value)}", hint)
 
 
 def _tag_of(value: Any) -> str | None:
@@ -158,9 +160,9 @@ def _expectation(kind: str, context: Mapping[str, Any], words: str, value: Any) 
             return in_text, context["expected"]
         case "too_long" | "too_short":
             return "NQX612", _PAIR
-        case "NQX614" | "NQX501" if type(value) is not str:
+        case "NQX411" | "NQX614" | "NQX501" if type(value) is not str:
             return "NQX612", "a string"
-        case "NQX501" | "NQX503" | "NQX612" | "NQX614":
+        case "NQX411" | "NQX501" | "NQX503" | "NQX612" | "NQX614":
             return kind, words
     return "NQX612", _WORDS.get(kind, "an object")
 
@@ -171,7 +173,10 @@ def _explain_tag(
     """Adds a finding about the member that chooses the model of a node."""
     name = context["discriminator"].strip("'")
     if name not in node:
-        hint = "dicts are nodes of kind 'dict'" if name == LABEL else None
+        meant = closest(name, map(str, node), cutoff=0.75)
+        hint = f"rename the member {meant!r}" if meant is not None else None
+        if name == LABEL and hint is None:
+            hint = "dicts are nodes of kind 'dict'"
         found.add("NQX610", keys, f"expected a member {name!r}, got none", hint)
         return
     tag = node[name]

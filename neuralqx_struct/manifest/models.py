@@ -20,6 +20,7 @@ from neuralqx_struct.manifest.constraints import (
     ClassRef,
     Decimal,
     Digest,
+    DtypeName,
     Exactly,
     FileName,
     Finite,
@@ -58,7 +59,7 @@ class ArrayNode(Record):
 
     __kind__: Literal["array"]
     name: str
-    dtype: Name
+    dtype: DtypeName
     shape: Shape
     leaf: NotRequired[Leaf]
     weak_type: NotRequired[TrueOnly]
@@ -118,7 +119,7 @@ class FullNode(Record):
     """An array of one value, which the bundle does not store."""
 
     __kind__: Literal["full"]
-    dtype: Name
+    dtype: DtypeName
     shape: Shape
     value: Scalar
     leaf: NotRequired[Leaf]
@@ -129,7 +130,7 @@ class NumpyScalarNode(Record):
     """A numpy scalar."""
 
     __kind__: Literal["numpy-scalar"]
-    dtype: Name
+    dtype: DtypeName
     value: Scalar
 
 
@@ -345,7 +346,7 @@ class RegisteredPytreeSerializerNode(Record):
 class ArrayRecord(Record):
     """Where the bundle stores an array, and its checksums."""
 
-    dtype: Name
+    dtype: DtypeName
     shape: Shape
     crc32: NotRequired[Checksum]
     chunk: NotRequired[Shape]

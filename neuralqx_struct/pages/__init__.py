@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from neuralqx_struct.tools.rows import size_text
 from neuralqx_struct.tools.validation import validate, verify
 from neuralqx_struct.tools.value_differences import diff_values
 
-__all__ = ["inspection_page", "report"]
+__all__ = ["report"]
 
 
 @bundle.read_again
@@ -39,6 +39,7 @@ def report(
     other: str | Place | None = None,
     *,
     limits: Limits | None = None,
+    trust: Iterable[str] = (),
     storage_options: Options | None = None,
 ) -> str:
     """A page of HTML about a checkpoint or a schema; it needs no other file and no network.
@@ -49,6 +50,7 @@ def report(
         path: A bundle, a file of another program such as ``model.safetensors``, or a schema file or folder.
         other: A second checkpoint: the page compares the two.
         limits: Sizes above which a checkpoint is refused.
+        trust: Packages whose functions ``python`` steps may run, to compare bundles of two versions.
         storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
@@ -73,7 +75,9 @@ def report(
             if not is_foreign(each):
                 places[index] = bundle.around(each)
                 stack.enter_context(bundle.kept(places[index], limits))
-        return (_checkpoint if other is None else _comparison)(limits, *places)
+        if other is None:
+            return _checkpoint(limits, places[0])
+        return _comparison(limits, trust, places[0], places[1])
 
 
 def _is_schema(place: Path) -> bool:
@@ -155,13 +159,8 @@ def _sizes(document: Any, root: Any) -> dict[str, int]:
     return scopes[()].sizes() if () in scopes else {}
 
 
-def inspection_page(record: Inspection) -> str:
-    """An inspection as a page: the sizes as areas, and the table of nodes."""
-    return page(Path(record.file).name, _lead(record), sections.content(record))
-
-
-def _comparison(limits: Limits | None, old: Place, new: Place) -> str:
-    found = diff_values(old, new, limits=limits)
+def _comparison(limits: Limits | None, trust: Iterable[str], old: Place, new: Place) -> str:
+    found = diff_values(old, new, limits=limits, trust=trust)
     records = [inspect(each, limits=limits) for each in (old, new)]
     parts = [sections.differences(found)]
     if found.unread:

@@ -263,7 +263,8 @@ def changes(found: Iterable[Change]) -> str:
 def differences(found: ValueDifferences) -> Section:
     """The leaves of two checkpoints that differ."""
     apart = found.apart
-    line = tag("p", escaped(found.summary))
+    said = [*(each.message.partition("\n")[0] for each in found.brought), found.summary]
+    line = "".join(tag("p", escaped(each)) for each in said)
     if not apart:
         return Section("Values", line)
     head = ("path", "state", "first", "second", "elements", "largest", "relative", "NaN")

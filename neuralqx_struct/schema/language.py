@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from neuralqx_struct.dtypes import DTYPES
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import Hint, Keyword, SchemaError
 from neuralqx_struct.references import IDENTITY
 from neuralqx_struct.schema.declarations import (
     DimDeclaration,
@@ -135,6 +135,8 @@ def member_names(model: type[Declaration] | None) -> list[str]:
     return sorted(str(field.validation_alias or name) for name, field in fields.items())
 
 
+#: Names that are no text in YAML or no name in Python, and the other struct of the draft.
+_TAKEN = ("Null", "True", "False", "None", "Layer")
 _DRAFT = """\
 # yaml-language-server: $schema={modeline}
 language: "1"
@@ -150,18 +152,18 @@ dims:  # sizes that several arrays share
 structs:
   Layer:
     fields:
-      kernel: "float32[n_in, n_out]"  # dtype and sizes
+      kernel: float32[n_in, n_out]  # dtype and sizes
       bias: {{type: "float32[n_out]", tags: [trainable], doc: Added to the product.}}
   {root}:
     doc: Everything that training needs to go on.
     fields:
       layer: Layer
-      key: "prng_key[threefry2x32]"
+      key: prng_key[threefry2x32]
       step: {{type: int, default: 0, ge: 0, doc: Finished optimisation steps.}}
-      loss: {{type: "float | null", default: null}}  # null: not known yet
+      loss: {{type: float | null, default: null}}  # null: not known yet
       learning_rate: {{type: float, kind: static, default: 0.001}}  # static: no leaf, jit compiles for each value
     constraints:
-      - {{expr: "learning_rate > 0", message: the learning rate must be positive}}
+      - {{expr: learning_rate > 0, message: the learning rate must be positive}}
 """
 
 
@@ -185,11 +187,15 @@ def new_schema(identity: str, folder: str | Path = "schemas") -> Path:
     place = Path(folder) / name
     if os.path.lexists(place):
         message = "expected a new folder, got one that exists"
-        hint = "choose another identity or --in; a new version is a new file, such as v2.yaml"
+        hint = Hint(
+            "choose another identity, or pass ",
+            Keyword("folder"),
+            "; a new version is a new file, such as v2.yaml",
+        )
         raise SchemaError(message, code="NQX400", file=str(place), hint=hint)
     words = re.split(r"_+|(?<=[a-z0-9])(?=[A-Z])", name)
     root = "".join(word[:1].upper() + word[1:] for word in words) or "State"
-    if not root[0].isalpha() or root == "Layer":
+    if not root[0].isalpha() or root in _TAKEN:
         root = f"{root}State" if root[0].isalpha() else f"State{root}"
     published = Path(folder) / "struct-schema" / "1.json"
     modeline = "../struct-schema/1.json" if published.is_file() else LANGUAGE_SCHEMA_ID

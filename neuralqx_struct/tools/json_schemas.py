@@ -1,7 +1,7 @@
 """Manifests against JSON Schemas of the user, by the package jsonschema, in bounded time.
 
-A JSON Schema can take exponential time by its references and patterns. So checking stops after some time, and patterns are
-matched by :mod:`neuralqx_struct.schema.patterns`.
+A JSON Schema can take exponential time by its references and patterns. So checking stops after a time that depends on the
+size of the manifest, and patterns are matched by :mod:`neuralqx_struct.schema.patterns`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from neuralqx_struct.schema.text import path_text
 
 __all__ = ["check"]
 
-_MOST_SECONDS = 120  # of this process
+_LEAST_SECONDS = 3.0  # of this process
+#: For each value of the manifest; the published JSON Schema takes a third of it.
+_SECONDS_EACH = 0.0003
 _MOST_COMPARED = 1000  # items of a list; jsonschema compares each with each other
 
 
@@ -58,7 +60,8 @@ def check(data: bytes, file: Path) -> list[Diagnostic]:
         if isinstance(inner.get("$schema"), str):
             del inner["$schema"]
     # An empty registry: nothing is fetched from the net.
-    errors = _bounded(declared)(schema, registry=Registry()).iter_errors(document)
+    seconds = _LEAST_SECONDS + _SECONDS_EACH * sum(1 for _ in _values(document))
+    errors = _bounded(declared, seconds)(schema, registry=Registry()).iter_errors(document)
     try:
         return [
             Diagnostic("NQX616", "error", problem.message, path_text(problem.absolute_path))
@@ -77,15 +80,15 @@ def _refused(file: Path, message: str) -> SchemaError:
     return SchemaError(message, code="NQX616", file=str(file))
 
 
-def _bounded(declared: Any) -> Any:
+def _bounded(declared: Any, seconds: float) -> Any:
     """A class of validators that stops where checking takes too long."""
     rules = declared.VALIDATORS
-    deadline = time.process_time() + _MOST_SECONDS
+    deadline = time.process_time() + seconds
 
     def timed(rule: Any) -> Any:
         def checked(*arguments: Any) -> Any:
             if time.process_time() > deadline:
-                raise _CostlyError(f"it takes more than {_MOST_SECONDS} seconds")
+                raise _CostlyError(f"it takes more than {seconds:.0f} seconds for this manifest")
             return rule(*arguments)
 
         return checked
@@ -124,11 +127,16 @@ def _bounded(declared: Any) -> Any:
 
 def _inside(schema: Any) -> Iterator[dict[str, Any]]:
     """Yields the objects in a JSON Schema."""
-    todo = [schema]
+    return (inner for inner in _values(schema) if isinstance(inner, dict))
+
+
+def _values(data: Any) -> Iterator[Any]:
+    """Yields a JSON value, and the values in it."""
+    todo = [data]
     while todo:
         inner = todo.pop()
+        yield inner
         if isinstance(inner, dict):
-            yield inner
             todo += inner.values()
         elif isinstance(inner, list):
             todo += inner

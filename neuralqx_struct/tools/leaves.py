@@ -32,6 +32,7 @@ from neuralqx_struct.manifest.kinds import (
     parts_of,
     show,
 )
+from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import FieldName, Path
 from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import brief_array
@@ -59,7 +60,7 @@ def leaves_of(
 ) -> Iterator[list[tuple[tuple[Any, ...], Leaf]]]:
     """The leaves of a checkpoint with their paths; no array is read."""
     if not is_foreign(path):
-        yield list(_of_bundle(path, limits))
+        yield list(leaves_of_payload(bundle.read(path, limits=limits)))
         return
     with opened(path, limits=limits) as file:
         yield leaves_in(file)
@@ -77,8 +78,8 @@ def foreign_name(path: Iterable[Any]) -> str:
     return joined(map(str, path))
 
 
-def _of_bundle(path: str | Place, limits: Limits | None) -> Iterator[tuple[tuple[Any, ...], Leaf]]:
-    payload = bundle.read(path, limits=limits)
+def leaves_of_payload(payload: Payload) -> Iterator[tuple[tuple[Any, ...], Leaf]]:
+    """Yields the leaves of a bundle that is read, with their paths."""
     for here, node in nodes_with_declarations(payload.document):
         kind = kind_of(node)
         if kind is not None and not kind.leaf:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
+from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SchemaError, did_you_mean
 from neuralqx_struct.schema.text import MAX_PROBLEMS, conflict_markers
 
 if TYPE_CHECKING:
@@ -348,6 +348,6 @@ def _checked_owner(project: Project) -> Project:
     if owner in (0, os.geteuid()):
         return project
     message = f"expected a project file of your own, got one of user {owner}\nits `trust` is not used: it could run code of that user"
-    hint = " ".join(["pass", *(f"--trust {name}" for name in project.trust)])
+    hint = Hint("pass ", Keyword("trust", [*project.trust]))
     found = Diagnostic("NQX510", "warning", message, "$.trust", str(file), hint=hint)
     return replace(project, trust=(), found=(found,))

@@ -25,7 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES, dtype_named
-from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, has_errors
+from neuralqx_struct.errors import (
+    Diagnostic,
+    Hint,
+    Keyword,
+    SchemaError,
+    SerializationError,
+    did_you_mean,
+    has_errors,
+)
 from neuralqx_struct.manifest import DEFAULT_LIMITS, MOST_FINDINGS, Limits, collector_paused
 from neuralqx_struct.manifest.kinds import STRUCT, iter_nodes
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
@@ -198,10 +206,15 @@ def _identity_findings(
         message = f"expected a bundle of {wanted.id}, got one of {identity}"
         return error("NQX404", message, ".id", "pass the schema that it was saved with")
     series = known.get(identity)
-    if series is None or version not in series.documents:
-        versions = "none" if series is None else ", ".join(map(str, series.versions))
+    if series is None:
+        message = f"expected the identity of a known schema, got {identity!r}"
+        own = Hint("pass the schema that it was saved with: ", Keyword("schema"))
+        hint = did_you_mean(identity, known) or own
+        return error("NQX404", message, ".id", hint)
+    if version not in series.documents:
+        versions = ", ".join(map(str, series.versions))
         message = f"expected a known version of {identity} ({versions}), got {version}"
-        hint = "pass the schema that has it (--schema), or upgrade to a release that ships it"
+        hint: str = Hint("pass the schema that has it: ", Keyword("schema"))
         if wanted is not None:
             hint = "name the folder with all versions, or a file of this one"
         return error("NQX404", message, ".version", hint)
@@ -266,9 +279,8 @@ def _unknown(path: Path, ref: SchemaRef, series: Series | None) -> Diagnostic:
     if series is not None:
         versions = f"known: {', '.join(map(str, series.versions))}"
     message = f"expected a known version of {ref.id}, got {ref.version} ({versions})"
-    hint = (
-        "restore the members `schema` and `schemas` of the manifest, or pass the schema (--schema)"
-    )
+    restore = "restore the members `schema` and `schemas` of the manifest, or pass "
+    hint = Hint(restore, Keyword("schema"))
     return Diagnostic("NQX404", "error", message, format_path(path), hint=hint)
 
 

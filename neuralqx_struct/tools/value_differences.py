@@ -17,18 +17,20 @@ Example:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from neuralqx_struct.bundle import read_again
+from neuralqx_struct import bundle
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, StructError, printable
 from neuralqx_struct.formats import is_foreign
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.places.urls import Options, Place, place_of
-from neuralqx_struct.tools.leaves import Leaf, foreign_name, leaves_of
+from neuralqx_struct.tools.leaves import Leaf, foreign_name, leaves_of, leaves_of_payload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,12 +92,15 @@ class ValueDifferences:
         new: The second path.
         leaves: All leaves, first those of the first checkpoint.
         unread: Reasons why arrays could not be read.
+        brought: That the older of two bundles of one schema was brought to the version of the newer first, or why it
+            could not be and the two are compared as they are stored; empty for two of one version.
     """
 
     old: str
     new: str
     leaves: tuple[ComparedLeaf, ...]
     unread: tuple[Diagnostic, ...] = field(default=())
+    brought: tuple[Diagnostic, ...] = field(default=())
 
     @property
     def equal(self) -> bool:
@@ -114,7 +119,7 @@ class ValueDifferences:
     def findings(self) -> list[Diagnostic]:
         """The differences as findings."""
         changed = (leaf for leaf in self.apart if leaf.state != "unread")
-        return [*self.unread, *(leaf.finding(self.new) for leaf in changed)]
+        return [*self.brought, *self.unread, *(leaf.finding(self.new) for leaf in changed)]
 
     @property
     def summary(self) -> str:
@@ -132,20 +137,24 @@ class ValueDifferences:
         return [asdict(leaf) for leaf in self.leaves]
 
 
-@read_again
+@bundle.read_again
 def diff_values(
     old: str | Place,
     new: str | Place,
     *,
     limits: Limits | None = None,
+    trust: Iterable[str] = (),
     storage_options: Options | None = None,
 ) -> ValueDifferences:
     """Compares the values of two checkpoints, array by array.
+
+    The older of two bundles of one schema is brought to the version of the newer first, by the steps in the newer one.
 
     Args:
         old: A bundle, or a foreign file such as ``model.safetensors``.
         new: The one to compare it with.
         limits: Sizes above which one is refused.
+        trust: Packages whose functions ``python`` steps may run.
         storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
@@ -162,8 +171,15 @@ def diff_values(
     """
     unread: list[Diagnostic] = []
     old, new = place_of(old, storage_options), place_of(new, storage_options)
-    with leaves_of(old, limits) as before, leaves_of(new, limits) as after:
-        both_bundles = not is_foreign(old) and not is_foreign(new)
+    both_bundles = not is_foreign(old) and not is_foreign(new)
+    brought: list[Diagnostic] = []
+    with ExitStack() as stack:
+        if both_bundles:
+            payloads = bundle.read(old, limits=limits), bundle.read(new, limits=limits)
+            same, brought = _of_one_version((str(old), str(new)), payloads, trust)
+            before, after = (list(leaves_of_payload(each)) for each in same)
+        else:
+            before, after = (stack.enter_context(leaves_of(each, limits)) for each in (old, new))
         shown = format_path if both_bundles else foreign_name
         first = {shown(path): leaf for path, leaf in before}
         second = {shown(path): leaf for path, leaf in after}
@@ -182,7 +198,35 @@ def diff_values(
             leaves.append(found)
         added = (path for path in second if path not in first)
         leaves += [ComparedLeaf(path, "added", new=second[path].text) for path in added]
-    return ValueDifferences(str(old), str(new), tuple(leaves), tuple(unread))
+    return ValueDifferences(str(old), str(new), tuple(leaves), tuple(unread), tuple(brought))
+
+
+def _of_one_version(
+    files: tuple[str, str], payloads: tuple[Payload, Payload], trust: Iterable[str]
+) -> tuple[tuple[Payload, Payload], list[Diagnostic]]:
+    """Two payloads, the older one of a schema brought to the version of the newer; and a finding that says so."""
+    first, second = (payload.document.get("schema") or {} for payload in payloads)
+    versions = first.get("version"), second.get("version")
+    if first.get("id") != second.get("id") or versions[0] == versions[1]:
+        return payloads, []
+    from neuralqx_struct.evolution.migrations import resolve  # most comparisons are of one version
+    from neuralqx_struct.schema.series import carried_series
+
+    older, newer = (0, 1) if versions[0] < versions[1] else (1, 0)
+    found: list[Diagnostic] = []
+    way = f"{first['id']} from version {versions[older]} to {versions[newer]}"
+    try:
+        series = carried_series(payloads[newer].document).get(first["id"])
+        made = resolve(payloads[older], series, to=versions[newer], trust=trust)
+    except StructError as error:
+        why = "\n".join(map(str, error.diagnostics))
+        message = f"cannot bring {way}: compared as the two are stored\n{why}"
+        hint = error.diagnostics[0].hint if error.diagnostics else None
+        found.append(Diagnostic("NQX433", "warning", message, "", files[older], hint=hint))
+        return payloads, found
+    message = f"brought {way} before the comparison"
+    found.append(Diagnostic("NQX433", "info", message, "", files[older]))
+    return ((made, payloads[1]) if older == 0 else (payloads[0], made)), found
 
 
 def _compared(path: str, old: Leaf, new: Leaf, *, kinds: bool) -> ComparedLeaf:

@@ -98,10 +98,31 @@ def test_metadata_travels(target):
     assert read_manifest(target)["metadata"] == {"note": "hello", "list": [1, None]}
 
 
-@pytest.mark.parametrize("metadata", [{"a": object()}, {"a": float("nan")}, {"a": {1, 2}}])
-def test_metadata_is_plain_json(target, metadata):
-    with pytest.raises(SerializationError, match="metadata"):
+ENDLESS = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "places"),
+    [
+        ({"loss": float("nan")}, {"$.metadata.loss": "got nan"}),
+        ({"a": [1, {"b c": -np.inf}]}, {"$.metadata.a[1]['b c']": "got -inf"}),
+        (
+            {"a": {1, 2}, "b": 3, "c": np.ones(2)},
+            {"$.metadata.a": "{1, 2}", "$.metadata.c": "float64[2]"},
+        ),
+        ({"a": {1: 2, "1": 3}}, {"$.metadata.a": "keys of type str, got 1"}),
+        ({"a": ENDLESS}, {"$.metadata": "Circular"}),
+        ({"a": 10**5000}, {"$.metadata": "digits"}),
+    ],
+)
+def test_metadata_is_plain_json(target, metadata, places):
+    with pytest.raises(SerializationError) as caught:
         state().export(target, metadata=metadata)
+    found = caught.value.diagnostics
+    assert [d.path for d in found] == [*places]
+    for finding, part in zip(found, places.values(), strict=True):
+        assert finding.code == "NQX430" and part in finding.message and finding.hint
     assert not target.exists()
 
 

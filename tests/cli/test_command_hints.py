@@ -11,8 +11,10 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.cli import demo
+from neuralqx_struct.cli.commands import COMMANDS
 from tests.builders import POINT_V1, POINT_V2, invoke, report
 
+PACKAGE = Path(s.__file__).parent
 DOUBLE = POINT_V1.replace("float32", "float64")
 EXPLAINED = POINT_V1.replace("root: Point", "doc: A point.\nroot: Point")
 LONG = POINT_V1.replace("{x:", "{x:  ").replace("step: int", "step:   {type: int}")
@@ -148,7 +150,7 @@ FOLLOWED = {
     ),
     "convert: a foreign file": (
         lambda: ("convert", foreign(), "--out", "made"),
-        "NQX708", "`neuralqx-struct infer FILE` drafts both; pass --schema and --layout",
+        "NQX708", "`neuralqx-struct infer FILE` drafts both; pass --schema SCHEMA and --layout LAYOUT",
         lambda: invoke("infer", "f.npz", "--out", "schemas/drafted"),
         ("convert", "f.npz", "--out", "made", "--schema", "schemas/drafted", "--layout", "LAYOUT"),
     ),
@@ -255,3 +257,23 @@ def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "run", no_training)
     done = invoke(*(layout() if word == "LAYOUT" else word for word in then))
     assert done.exit_code == 0, done.output
+
+
+def test_every_argument_that_a_hint_proposes_is_an_option():
+    known = {each.name for command in COMMANDS.values() for each in command.arguments if each.flag}
+    sources = (file.read_text() for file in PACKAGE.rglob("*.py"))
+    proposed = {name for text in sources for name in re.findall(r'\bKeyword\(\s*"(\w+)"', text)}
+    assert proposed and proposed <= known
+
+
+def test_libraries_leave_the_names_of_options_to_the_command_line():
+    """A caller in Python has arguments, so a hint names none of the options itself; whole commands are fine."""
+    flags = {
+        flag for command in COMMANDS.values() for each in command.arguments for flag in each.flags
+    }
+    for file in PACKAGE.rglob("*.py"):
+        if file.is_relative_to(PACKAGE / "cli"):
+            continue
+        for line in file.read_text().splitlines():
+            if re.search(r"hint|pass ", line) and "neuralqx-struct " not in line:
+                assert not flags & set(re.findall(r"--[a-z-]+", line)), f"{file}: {line}"

@@ -1,13 +1,17 @@
 """Options of every command: formats and their schemas, colours, standard input, modules of the working directory."""
 
 import json
+import shlex
+import subprocess
 import sys
+from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct import cli
 from neuralqx_struct.cli import inputs
 from neuralqx_struct.cli.commands import COMMANDS, GROUPS
 from neuralqx_struct.cli.commands.schema_json_schema import report_schema
@@ -52,6 +56,18 @@ def test_the_published_schema_is_that_of_the_commands():
     assert printed == report_schema(COMMANDS.values(), GROUPS)
 
 
+@pytest.mark.parametrize("which", ["language", "layout", "manifest", "report"])
+def test_published_schemas_are_made_without_the_published_files(monkeypatch, which):
+    opened = Path.open
+
+    def checked(self, *args, **options):  # a shell empties the file that it writes them into
+        assert not self.is_relative_to(ROOT / "schemas")
+        return opened(self, *args, **options)
+
+    monkeypatch.setattr(Path, "open", checked)
+    assert invoke("schema", "json-schema", which).exit_code == 0
+
+
 class State(s.Struct):
     w: np.ndarray
 
@@ -94,6 +110,39 @@ def test_every_command_prints_json_that_is_valid(here, name):
 
 def test_all_commands_are_tested():
     assert COMMANDS.keys() - CALLS.keys() == {"demo"}
+
+
+# --- closed streams ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_command_works_with_closed_streams(here, monkeypatch, name):
+    words = [str(word) for word in CALLS[name]]
+    for folder in ("open", "closed"):
+        (here / folder).mkdir()
+    monkeypatch.chdir(here / "open")
+    expected = invoke(*words).exit_code
+    monkeypatch.chdir(here / "closed")
+    with monkeypatch.context() as closed:
+        for stream in ("stdin", "stdout", "stderr"):
+            closed.setattr(sys, stream, None)
+        cli._open_streams()  # as main does
+        with sys.stdin, sys.stdout, sys.stderr:
+            assert cli.call(words) == expected
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(f"validate {GOLDEN}", 0), ("schema lint -", 1)],
+    ids=["a bundle", "the standard input"],
+)
+def test_the_shell_closes_streams(here, words, code, closed):
+    program = shlex.join([sys.executable, "-m", "neuralqx_struct"])
+    line = f"{program} {words} </dev/null {closed}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=here)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr and "NQX000" not in done.stdout
 
 
 MANY = 40_000
@@ -291,6 +340,11 @@ def test_fmt(here):
     assert (done.exit_code, done.stdout) == (0, "written to v1.yaml\n")
     assert (here / "v1.yaml").read_text() == TIDY
     assert invoke("schema", "fmt", "v1.yaml").stdout == "v1.yaml: in the canonical layout\n"
+
+
+def test_the_shipped_schemas_have_the_layout_of_fmt():
+    done = invoke("schema", "fmt", "--check", ROOT / "schemas")
+    assert (done.exit_code, done.stderr) == (0, "")
 
 
 def test_fmt_leaves_files_with_errors(here):

@@ -286,3 +286,13 @@ def test_other_engines_get_no_pattern_that_they_would_match_for_ever(pattern, ex
     field = f'  Net: {{fields: {{name: {{type: str, kind: static, pattern: "{pattern}"}}}}}}'
     schema = s.load_schema(f"{HEAD}structs:\n{field}\n")
     assert (pattern in json.dumps(payload_schema(schema.document))) == exported
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_a_dtype_that_does_not_exist_is_refused_in_a_pytree_too(draft):
+    document = manifest("wide", key=1)
+    scalar = {"__kind__": "numpy-scalar", "dtype": "float32", "value": 1.0}
+    document["manifest"]["fields"]["any"] = scalar
+    assert told("wide", document, draft) == set()
+    scalar["dtype"] = "float33"
+    assert f"{FIELDS}/any/dtype" in told("wide", document, draft)

@@ -204,3 +204,9 @@ def test_load_on_an_older_definition_says_so():
         match="Redefined was defined again, and load returns the newest definition",
     ):
         older.from_state_dict(payload)
+    for like, at in ((older(5), "$"), ({"a": [older(5)]}, "$['a'][0]")):
+        saved = s.to_state_dict(like)
+        with pytest.raises(s.SerializationError) as caught:
+            s.from_state_dict(saved, like=like)
+        [found] = caught.value.diagnostics
+        assert found.path == at and "Redefined was defined again" in found.hint

@@ -15,6 +15,7 @@ from neuralqx_struct.schema.language import new_schema
 from neuralqx_struct.schema.lock import read_lock
 from neuralqx_struct.schema.series import SchemaMissingError
 from neuralqx_struct.tools import history as releases
+from neuralqx_struct.tools.formatting import format_schema
 from neuralqx_struct.tools.history import check_golden, freeze, golden_place, history
 from neuralqx_struct.tools.linting import lint
 
@@ -62,6 +63,8 @@ def edit(file, old, new):
         ("a.b.runState2", "runState2", "RunState2"),
         ("lab.layer", "layer", "LayerState"),
         ("lab._", "_", "State"),
+        ("lab.null", "null", "NullState"),
+        ("lab.none", "none", "NoneState"),
         ("lab._1x", "_1x", "State1x"),
     ],
 )
@@ -69,6 +72,7 @@ def test_a_new_schema_is_sound_and_can_be_used(tmp_path, identity, place, root):
     file = new_schema(identity, tmp_path / "schemas")
     assert file == tmp_path / "schemas" / place / "v1.yaml"
     assert lint(file.parent) == []
+    assert format_schema(file.read_text()) == file.read_text()
     schema = s.load_schema(file)
     assert (schema.document.id, schema.document.root) == (identity, root)
     s.example(schema.root).export(tmp_path / "ckpt")

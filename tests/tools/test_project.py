@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import Keyword, SchemaError
 from neuralqx_struct.tools import project
 from neuralqx_struct.tools.project import OWN_FILE, SHARED_FILE, Project, find_project, parse
 from tests.builders import bounded
@@ -201,4 +201,4 @@ def test_the_trust_of_a_file_of_another_user_is_not_used(here, monkeypatch):
     assert (found.trust, found.golden) == ((), True)
     (warning,) = found.found
     assert (warning.code, warning.severity, warning.file) == ("NQX510", "warning", OWN_FILE)
-    assert "pass --trust lab.evil" in str(warning)
+    assert warning.hint.parts[1:] == (Keyword("trust", ["lab.evil"]),)

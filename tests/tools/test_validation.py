@@ -136,6 +136,13 @@ BOMBS = {
         | {"a40": {"not": {}}},
         "$ref": "#/definitions/a0",
     },
+    "twice the next": {
+        "definitions": {
+            f"a{n}": {"allOf": [{"$ref": f"#/definitions/a{n + 1}"}] * 2} for n in range(30)
+        }
+        | {"a30": {"type": "object"}},
+        "$ref": "#/definitions/a0",
+    },
     "itself": {"$ref": "#"},
     "itself, named": {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#"},
     "pattern": {"properties": {"metadata": {"properties": {"x": {"pattern": "^(a+)+$"}}}}},
@@ -150,7 +157,8 @@ for _ in range(3000):
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_json_schemas_take_bounded_time(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("neuralqx_struct.tools.json_schemas._MOST_SECONDS", 2)
+    monkeypatch.setattr("neuralqx_struct.tools.json_schemas._LEAST_SECONDS", 2)
+    monkeypatch.setattr("neuralqx_struct.tools.json_schemas._SECONDS_EACH", 0)
     items = [{"__kind__": "path", "value": str(n)} for n in range(5000)]
     data = document({"__kind__": "list", "items": items})
     data["metadata"] = {"x": "a" * 3000 + "!", "x" * 40 + "!": 1}
@@ -168,6 +176,12 @@ def test_json_schemas_take_bounded_time(tmp_path, monkeypatch, name):
         except s.SchemaError as error:
             found = error.diagnostics
     assert {d.code for d in found} == {"NQX616"}
+
+
+def test_the_time_grows_with_the_manifest(tmp_path, monkeypatch):
+    monkeypatch.setattr("neuralqx_struct.tools.json_schemas._LEAST_SECONDS", 0)
+    bundle = bundle_of(tmp_path / "ckpt", {"__kind__": "list", "items": [1] * 20_000})
+    assert s.validate(bundle, json_schema=PUBLISHED) == []
 
 
 def test_a_member_called_schema_keeps_its_rules(tmp_path):

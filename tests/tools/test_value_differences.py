@@ -232,3 +232,70 @@ def test_ten_thousand_differences_are_printed_as_a_screen_with_the_largest_first
     assert lines[-2] == "and 34 more; --format json lists all"
     _, found = report("diff", old, new, "--values")
     assert len(found["diagnostics"]) == 54 and len(found["values"]) == 10_001
+
+
+# --- two versions of one schema --------------------------------------------------------------------------------------
+
+V1 = """language: "1"
+schema: lab.net
+version: 1
+root: Net
+structs: {Net: {fields: {w: "float32[n]", step: int}}}
+"""
+V2 = (
+    V1.replace("version: 1", "version: 2").replace("w:", "weights:")
+    + """migrations:
+  - from: 1
+    steps: [{rename: {field: w, to: weights}}]
+"""
+)
+
+
+@pytest.fixture
+def versions(tmp_path):
+    """A bundle of version 1 and what a migration made of it."""
+    folder = tmp_path / "net"
+    folder.mkdir()
+    (folder / "v1.yaml").write_text(V1)
+    (folder / "v2.yaml").write_text(V2)
+    old = (
+        s.load_schema(folder).at(1).Net(w=np.arange(4, dtype="f4"), step=3).export(tmp_path / "old")
+    )
+    s.migrate(old, tmp_path / "new", schema=folder)
+    return tmp_path / "old", tmp_path / "new", folder
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_older_of_two_versions_is_brought_to_the_newer_first(versions, order):
+    paths = [versions[each] for each in order]
+    found = s.diff_values(*paths)
+    assert found.equal and {leaf.path for leaf in found.leaves} == {"$.weights", "$.step"}
+    [note] = found.findings
+    assert (note.code, note.severity, note.file) == ("NQX433", "info", str(versions[0]))
+    assert "lab.net from version 1 to 2" in note.message
+    page = s.report(*paths)
+    assert "lab.net from version 1 to 2" in page
+    assert invoke("diff", *paths, "--values").exit_code == 0
+
+
+def test_changed_numbers_of_two_versions_are_found(versions, tmp_path):
+    old, new, folder = versions
+    s.load_schema(folder).Net(weights=np.ones(4, "f4"), step=3).export(new, overwrite=True)
+    done = invoke("diff", old, new, "--values")
+    assert done.exit_code == 1
+    assert "$.weights" in done.stdout and "$.w:" not in done.stdout
+
+
+def test_versions_without_steps_are_compared_as_they_are_stored(versions):
+    old, new, _ = versions
+    alone = V2.partition("migrations")[0]
+    s.load_schema(alone).Net(weights=np.arange(4, dtype="f4"), step=3).export(new, overwrite=True)
+    found = s.diff_values(old, new)
+    assert {leaf.path: leaf.state for leaf in found.leaves} == {
+        "$.w": "removed",
+        "$.weights": "added",
+        "$.step": "equal",
+    }
+    note = found.findings[0]
+    assert (note.code, note.severity) == ("NQX433", "warning")
+    assert "cannot bring lab.net from version 1 to 2" in note.message

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from neuralqx_struct.cli.arguments import LIMITS, path, switch
+from neuralqx_struct.cli.arguments import LIMITS, TRUST, path, switch
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.named import existing
 from neuralqx_struct.cli.report import Report
@@ -14,10 +15,12 @@ from neuralqx_struct.manifest import Limits
 _MOST: Final = 20  # differences of values, of two lines each
 
 
-def run(old: Path, new: Path, *, values: bool, limits: Limits | None) -> Report:
+def run(
+    old: Path, new: Path, *, values: bool, trust: Sequence[str], limits: Limits | None
+) -> Report:
     """Lists the differences."""
     if values:
-        return _diff_values(old, new, limits)
+        return _diff_values(old, new, trust, limits)
     from neuralqx_struct.evolution.diff import diff
 
     given = (existing(each) if isinstance(each, Path) else each for each in (old, new))
@@ -26,11 +29,11 @@ def run(old: Path, new: Path, *, values: bool, limits: Limits | None) -> Report:
     return Report(text, members={"changes": [change.to_json() for change in changes]})
 
 
-def _diff_values(old: Path, new: Path, limits: Limits | None) -> Report:
+def _diff_values(old: Path, new: Path, trust: Sequence[str], limits: Limits | None) -> Report:
     """Compares the values of two bundles or foreign files."""
     from neuralqx_struct.tools.value_differences import diff_values
 
-    found = diff_values(old, new, limits=limits)
+    found = diff_values(old, new, trust=trust, limits=limits)
     members = {"values": found.to_json()}
     return Report(found.summary, tuple(found.findings), members, layout="verdict", most=_MOST)
 
@@ -44,6 +47,7 @@ COMMAND = Command(
         path("old", "A schema or bundle.", "A", schema=True),
         path("new", "The one to compare it with.", "B", schema=True),
         switch("values", "Compare the arrays and values of two bundles or foreign files."),
+        TRUST,
         LIMITS,
     ),
     examples=(

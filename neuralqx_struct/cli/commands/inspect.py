@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from neuralqx_struct.cli.arguments import LIMITS, option, parse_depth, path, path_or_url, switch
+from neuralqx_struct.cli.arguments import LIMITS, option, parse_depth, path, switch
 from neuralqx_struct.cli.command import Command
-from neuralqx_struct.cli.report import Report, written
+from neuralqx_struct.cli.report import Report
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.manifest import Limits
 
@@ -25,7 +24,6 @@ def run(
     path: Path,
     filter: str | None,  # noqa: A002
     depth: str | int | None,
-    html: Path | None,
     *,
     stats: bool,
     limits: Limits | None,
@@ -41,17 +39,11 @@ def run(
         if error.code == "NQX426":  # nothing matches the filter
             return Report(diagnostics=error.diagnostics)
         return Report(failures=error.diagnostics)  # the filter cannot be read
-    members = {"bundle": record.to_json()}
-    if html is not None:
-        from neuralqx_struct.pages import inspection_page
-
-        report = written(inspection_page(record), html, found=found)
-        return replace(report, members={**members, "out": html})
     if depth is None:
         text = _one_screen(record, stats=stats)
     else:
         text = record.outline(None if depth == "all" else int(depth))
-    return Report(text, tuple(found), members)
+    return Report(text, tuple(found), {"bundle": record.to_json()})
 
 
 def _one_screen(record: Inspection, *, stats: bool) -> str:
@@ -77,7 +69,6 @@ COMMAND = Command(
             parse=parse_depth,
         ),
         switch("stats", "Read the arrays: range, mean, NaN and zeros of each."),
-        option("html", "Write a page with the table and the sizes.", "FILE", parse=path_or_url),
         LIMITS,
     ),
     examples=(
@@ -85,5 +76,5 @@ COMMAND = Command(
         "inspect ckpt --filter 'tag:trainable' --stats",
         "inspect model.safetensors --depth all",
     ),
-    members=("bundle", "out"),
+    members=("bundle",),
 )

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from neuralqx_struct.cli.arguments import LIMITS, OUT, OVERWRITE, REQUIRED, path
+from neuralqx_struct.cli.arguments import LIMITS, OUT, OVERWRITE, REQUIRED, TRUST, path
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.report import Report, require_free, written
 from neuralqx_struct.manifest import Limits
 
 
 def run(
-    path: Path, other: Path | None, out: Path, *, overwrite: bool, limits: Limits | None
+    path: Path,
+    other: Path | None,
+    out: Path,
+    *,
+    overwrite: bool,
+    trust: Sequence[str],
+    limits: Limits | None,
 ) -> Report:
     """Writes the page."""
     require_free(out, overwrite=overwrite)
     from neuralqx_struct import pages
 
-    page = pages.report(path, other, limits=limits)
+    page = pages.report(path, other, trust=trust, limits=limits)
     return replace(written(page, out), members={"out": out})
 
 
@@ -32,6 +39,7 @@ COMMAND = Command(
         path("other", "A second checkpoint to compare.", "PATH", default=None),
         replace(OUT, help="The page.", default=REQUIRED),
         OVERWRITE,
+        TRUST,
         LIMITS,
     ),
     examples=(
