@@ -39,7 +39,7 @@ from neuralqx_struct.formats.orbax_layout import OpenFolder
 from neuralqx_struct.formats.store import Access, Records
 from neuralqx_struct.manifest import MANIFEST, Limits
 from neuralqx_struct.manifest.payload import Region, StoredArrays
-from neuralqx_struct.places.atomic import current, lock
+from neuralqx_struct.places.atomic import current
 from neuralqx_struct.places.disk import (
     Source,
     link_tree,
@@ -48,6 +48,7 @@ from neuralqx_struct.places.disk import (
     pieces_of,
     refused_reading,
 )
+from neuralqx_struct.places.locks import lock
 from neuralqx_struct.places.steps import Contents, contents
 from neuralqx_struct.places.urls import Place
 

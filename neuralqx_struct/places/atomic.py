@@ -40,11 +40,11 @@ from neuralqx_struct.places.disk import (
     sync_folder,
     sync_place,
 )
+from neuralqx_struct.places.locks import Descriptors, lock, unlock
 
 _Foreign = Callable[[Path], str | None]
 _LOOKS = 4
 _PAUSES = 64
-_PAUSE = 0.02
 _LEFTOVER: Final = re.compile(r"\..+\.(?P<kind>gone|tmp)-[0-9a-f]{12}")
 
 
@@ -150,26 +150,8 @@ def _sibling(target: Path, kind: str) -> Path:
 # Locks
 
 
-def lock(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Locks an open file or folder until its descriptor is closed.
-
-    Returns:
-        False if another process has a lock that excludes this one; None if the system has no locks.
-    """
-    try:
-        import fcntl
-
-        how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):
-        return None
-    return True
-
-
-def _locked(path: Path, held: list[int]) -> bool | None:
-    """The result of :func:`lock` for a path, also False if it is gone; ``held`` gets its descriptor unless that is False.
+def _locked(path: Path, held: Descriptors) -> bool | None:
+    """The result of :func:`~neuralqx_struct.places.locks.lock` for a path, also False if it is gone; ``held`` gets its descriptor unless that is False.
 
     It is no result: an interrupt before the caller stores one would keep the lock.
     """
@@ -181,7 +163,7 @@ def _locked(path: Path, held: list[int]) -> bool | None:
         return None
     done = lock(held[-1])
     if done is False or not _leads_to(path, held[-1]):
-        _unlock(held)
+        unlock(held)
         return False
     return done
 
@@ -194,17 +176,6 @@ def _leads_to(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _unlock(held: list[int]) -> None:
-    """Unlocks and closes the descriptor in ``held``, if there is one."""
-    if not held:
-        return
-    with suppress(ImportError, OSError):  # closing is not enough where forked processes share it
-        import fcntl
-
-        fcntl.flock(held[-1], fcntl.LOCK_UN)
-    os.close(held.pop())
-
-
 class _Stage:
     """The temporary file or folder of a writer, locked until it is closed."""
 
@@ -212,7 +183,7 @@ class _Stage:
         self.target = target
         self.path = target
         self.kept: Path | None = None  # the old target, if the system cannot exchange names
-        self._held: list[int] = []  # its descriptor while it is locked
+        self._held = Descriptors()  # its descriptor while it is locked
 
     def make(self, *, folder: bool) -> None:
         """Makes and locks it."""
@@ -230,7 +201,7 @@ class _Stage:
 
     def unlock(self) -> None:
         """Unlocks the file or folder, also if it has the name of the target now."""
-        _unlock(self._held)
+        unlock(self._held)
 
     def close(self) -> None:
         """Removes it, and the old target."""
@@ -247,7 +218,7 @@ def _discard(path: Path, *, own: bool, pauses: int = 0) -> bool:
     ``own``: it belongs to this writer. ``pauses``: how often to look again, if another writer may be about
     to unlock it.
     """
-    held: list[int] = []
+    held = Descriptors()
     try:
         done = _locked(path, held)
         for _ in range(pauses):
@@ -259,7 +230,7 @@ def _discard(path: Path, *, own: bool, pauses: int = 0) -> bool:
         if free:
             _remove(path)
     finally:
-        _unlock(held)
+        unlock(held)
     return free
 
 
@@ -315,20 +286,6 @@ def clear_leftovers(folder: Path) -> None:
         found = _LEFTOVER.fullmatch(name)
         if found:
             _discard(folder / name, own=found["kind"] == "gone")
-
-
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Lets one writer at a time work in a folder, where the system has locks; the others wait."""
-    held: list[int] = []
-    with suppress(OSError):  # Windows opens no folders
-        held.append(os.open(folder, os.O_RDONLY))
-    try:
-        while held and lock(held[-1]) is False:
-            time.sleep(_PAUSE)
-        yield
-    finally:
-        _unlock(held)
 
 
 # Replacement

@@ -69,6 +69,18 @@ class BundleWriteError(SerializationError, OSError):
     default_code = "NQX406"
 
 
+class BundleBusyError(BundleWriteError, TimeoutError):
+    """Another process writes a series for longer than ``timeout=`` allows.
+
+    Attributes:
+        process: The number of that process, if it is known.
+        host: The name of its host, if it is known.
+    """
+
+    process: int | None = None
+    host: str | None = None
+
+
 def numbered(error: _E, number: int | None, path: object) -> _E:
     """The error with the attributes that callers expect of an OSError."""
     error.errno, error.filename = number, str(path)
