@@ -312,6 +312,7 @@ class Series:
             metadata[METRICS] = metrics_to_plain(metrics)
         options["metadata"] = metadata or None
         options.setdefault("limits", self._limits)
+        self._refuse_link(number)
         if self._pending is not None and not inside_a_save():
             self._pending.settle()
         written = save(
@@ -324,6 +325,15 @@ class Series:
         if isinstance(written, PendingBundle):
             self._pending = written
         return written
+
+    def _refuse_link(self, step: int) -> None:
+        """Raises if a step is a link: the bundle that it leads to belongs to somebody else."""
+        path = self._path(step)
+        if isinstance(path, Path) and path.is_symlink():
+            message = f"expected a step of this series, got a link to {os.path.realpath(path)}"
+            hint = "remove the link, or save another step"
+            error = bundle.BundleExistsError(message, file=str(path), hint=hint)
+            raise numbered(error, errno.EEXIST, path)
 
     @contextmanager
     def _writing(self, step: int, timeout: float | None) -> Iterator[None]:

@@ -412,6 +412,20 @@ def test_another_writer_waits(tmp_path):
     assert s.Series(tmp_path).steps() == [2]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_step_that_is_a_link_is_not_written_through(tmp_path, overwrite):
+    elsewhere = s.export("precious", tmp_path / "best")
+    run = s.Series(tmp_path / "run", keep_last=1)
+    run.save(1, 1)
+    run.save(2, 2)
+    (run.root / "5").symlink_to(elsewhere)
+    with pytest.raises(FileExistsError, match="NQX431"):
+        run.save(5, 5, overwrite=overwrite)
+    assert run.steps() == [2, 5] and run.load(5) == s.load(elsewhere) == "precious"
+    run.save(7, 7)
+    assert names(run.root) == ["7"] and s.load(elsewhere) == "precious"
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("another", [False, True])
 def test_a_save_inside_a_save_does_not_wait(tmp_path, asynchronous, another):

@@ -35,15 +35,14 @@ from neuralqx_struct.manifest import (
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest
 from neuralqx_struct.places.checksums import write_all
 from neuralqx_struct.places.disk import Target, copy_region
+from neuralqx_struct.places.names import KEPT, shown_names
 
 _T = TypeVar("_T")
 # Members of a record about the stored bytes of an array, not about the array.
 _LARGE_HINT: Final = Hint("save large values as arrays, or pass ", LIMITS, " for more")
 _OF_BYTES: Final = ("crc32", "chunk", "chunk_crc32", "offset", "nbytes", "file")
 #: The names of files that a bundle can have.
-OURS: Final = re.compile(
-    r"manifest\.json|arrays[A-Za-z0-9_.-]*|\.manifest\.json\.tmp-[0-9a-f]+|\.DS_Store"
-)
+OURS: Final = re.compile(r"manifest\.json|arrays[A-Za-z0-9_.-]*")
 
 
 class NewBundle:
@@ -133,10 +132,11 @@ def foreign_reason(path: Path) -> str | None:
 
 def foreign_names(names: Iterable[str], manifest: Callable[[], bytes]) -> str | None:
     """The reason why a folder with these names is more than a bundle; ``manifest`` returns the bytes of the manifest."""
-    present = sorted(names)
+    given = {*names}
+    present = shown_names(given)
     if MANIFEST not in present:
         return f"a folder without {MANIFEST}"
-    other = [name for name in present if not OURS.fullmatch(name)]
+    other = [name for name in present if not OURS.fullmatch(name)] + sorted(KEPT & given)
     if other:
         return f"a folder that also holds {', '.join(other[:5])}"
     if len(present) == 1 and not _is_manifest(manifest):

@@ -49,6 +49,7 @@ from neuralqx_struct.places.disk import (
     refused_reading,
 )
 from neuralqx_struct.places.locks import lock
+from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.places.steps import Contents, contents
 from neuralqx_struct.places.urls import Place
 
@@ -163,7 +164,7 @@ class Folder(Opened):
 
     def names(self) -> list[str]:
         """The names of the files."""
-        return sorted(os.listdir(self.path if self._fd is None else self._fd))  # noqa: PTH208 - of a descriptor
+        return shown_names(os.listdir(self.path if self._fd is None else self._fd))  # noqa: PTH208 - of a descriptor
 
     def hold(self, name: str, *, folder: bool = False) -> int | None:
         """Opens a file or folder for later; returns the size of a file, None if there is none."""

@@ -29,6 +29,7 @@ from pydantic import Field, StrictStr, ValidationError
 from neuralqx_struct.bundle import read_manifest
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.places.names import entries, is_hidden
 from neuralqx_struct.places.urls import Options, place_of
 from neuralqx_struct.schema.lock import LOCK_NAME, WAIVERS_NAME, read_lock
 from neuralqx_struct.schema.migration import Declaration
@@ -123,7 +124,7 @@ def schemas_below(path: Path) -> dict[str, Series]:
     folders = [path]
     if path.is_dir() and not is_schema_folder(path):
         folders = [
-            inner for inner in sorted(path.iterdir()) if inner.is_dir() and is_schema_folder(inner)
+            inner for inner in entries(path) if inner.is_dir() and is_schema_folder(inner)
         ] or [path]
     found = [load_series(folder) for folder in folders]
     return {series.id: series for series in found}
@@ -137,7 +138,7 @@ def folder_of_schemas(path: Path) -> Path:
 
 def is_schema_folder(folder: Path) -> bool:
     """True if files are named after versions; published JSON Schemas lie in folders without."""
-    return any(p.suffix in SUFFIXES and _is_version(p.name) for p in folder.iterdir())
+    return any(p.suffix in SUFFIXES and _is_version(p.name) for p in entries(folder))
 
 
 def _at_revision(revision: str, path: Path) -> dict[str, Series]:
@@ -165,6 +166,8 @@ def _at_revision(revision: str, path: Path) -> dict[str, Series]:
     groups: dict[str, list[str]] = {}
     for name in names:
         parent, _, file = name.rpartition("/")
+        if is_hidden(file) or is_hidden(parent):
+            continue
         if Path(file).suffix in SUFFIXES and "/" not in parent and (path.is_dir() or not parent):
             groups.setdefault(parent, []).append(name)
     if path.is_dir():

@@ -57,6 +57,7 @@ from neuralqx_struct.formats.table import (
 from neuralqx_struct.formats.torch import TORCH
 from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits
 from neuralqx_struct.places.atomic import staged
+from neuralqx_struct.places.names import entries
 from neuralqx_struct.places.uploads import uploaded
 from neuralqx_struct.places.urls import Options, Place, RemotePath, is_url, place_of
 from neuralqx_struct.printing import brief_scalar, is_unicode, listed
@@ -281,7 +282,7 @@ def _kept(path: Place) -> str | None:
     """The reason why a path is not overwritten: it is no foreign file, nor a folder of nothing else."""
     if not path.is_dir():
         return "another file" if recognised(path) is None else None
-    for place in path.iterdir():
+    for place in entries(path) if isinstance(path, Path) else path.iterdir():
         if not place.is_file() or recognised(place) is None:
             return f"a folder with {place.name} in it"
     return None

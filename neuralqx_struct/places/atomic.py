@@ -41,6 +41,7 @@ from neuralqx_struct.places.disk import (
     sync_place,
 )
 from neuralqx_struct.places.locks import Descriptors, lock, unlock
+from neuralqx_struct.places.names import KEPT, is_hidden
 
 _Foreign = Callable[[Path], str | None]
 _LOOKS = 4
@@ -70,7 +71,7 @@ def staged(
 
     Args:
         target: The path, which is no link.
-        folder: Make a folder, not a file.
+        folder: Make a folder, not a file. An empty one is a free place.
         overwrite: Replace the target if it exists.
         foreign: Returns the reason why an existing path must not be replaced all the same; None if it may.
         kind: The word for the target in messages.
@@ -84,7 +85,8 @@ def staged(
     with refusals_named(target, kind):
         target.parent.mkdir(parents=True, exist_ok=True)
         _clean_up(target)
-        refuse = partial(_refuse, target, overwrite=overwrite, foreign=foreign, kind=kind)
+        options = {"folder": folder, "overwrite": overwrite, "foreign": foreign, "kind": kind}
+        refuse = partial(_refuse, target, **options)
         refuse()
         stage = _Stage(target)
         try:
@@ -92,28 +94,42 @@ def staged(
             yield stage.path
             if folder:
                 sync_folder(stage.path)
-            _place(stage, refuse, overwrite=overwrite)
+            _place(stage, refuse, folder=folder, overwrite=overwrite)
             stage.unlock()  # before the old target is removed: readers of the new one wait for this
             sync_place(target)
         finally:
             _completed(stage.close)
 
 
-def _refuse(target: Path, *, overwrite: bool, foreign: _Foreign, kind: str) -> None:
+def _refuse(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign, kind: str) -> None:
     """Raises if the target may not be written."""
     while (seen := _state(target)) is not None:
-        message = "expected a path where nothing is, got an existing one"
-        hint: str = OVERWRITE
-        if overwrite:
+        if folder and _is_free(target):
+            return
+        reason = None
+        try:
             reason = foreign(target)
-            if reason is None:
-                return
-            if _state(target) != seen:  # another writer replaced it during the look
-                continue
-            message = f"expected a {kind} to overwrite, got {reason}"
-            hint = "choose another path, or remove it yourself"
+        except OSError:
+            if overwrite:
+                raise
+        if overwrite and reason is None:
+            return
+        if _state(target) != seen:  # another writer replaced it during the look
+            continue
+        wanted = f"a {kind} to overwrite" if overwrite else "a path where nothing is"
+        message = f"expected {wanted}, got {reason or 'an existing one'}"
+        hint = "choose another path, or remove it yourself" if reason else OVERWRITE
         error = BundleExistsError(message, file=str(target), hint=hint)
         raise numbered(error, errno.EEXIST, target)
+
+
+def _is_free(path: Path) -> bool:
+    """True for a folder that holds nothing, but files of systems and editors."""
+    try:
+        names = os.listdir(path)  # noqa: PTH208 - names alone
+    except OSError:
+        return False
+    return all(is_hidden(name) and name not in KEPT for name in names) and not path.is_symlink()
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -219,6 +235,9 @@ def _discard(path: Path, *, own: bool, pauses: int = 0) -> bool:
     to unlock it.
     """
     held = Descriptors()
+    if path.is_symlink():  # nobody reads a link, and a lock would be one of its target
+        _remove(path)
+        return True
     try:
         done = _locked(path, held)
         for _ in range(pauses):
@@ -291,17 +310,36 @@ def clear_leftovers(folder: Path) -> None:
 # Replacement
 
 
-def _place(stage: _Stage, refuse: Callable[[], None], *, overwrite: bool) -> None:
+def _place(stage: _Stage, refuse: Callable[[], None], *, folder: bool, overwrite: bool) -> None:
     """Gives the stage the name of the target; the old target gets the stage's name, or one of its own."""
     while True:
         refuse()
-        if overwrite and os.path.lexists(stage.target):
+        if folder and _is_free(stage.target):
+            if not _removed_empty(stage):
+                continue
+        elif overwrite and os.path.lexists(stage.target):
             _replace(stage)
             return
         with suppress(FileExistsError):  # another writer was faster
             if not _rename(stage.path, stage.target, "new"):
                 stage.path.rename(stage.target)
             return
+
+
+def _removed_empty(stage: _Stage) -> bool:
+    """Removes an empty target, whose mode the stage gets; False if somebody has filled it meanwhile."""
+    try:
+        for name in os.listdir(stage.target):  # noqa: PTH208 - names alone
+            _remove(stage.target / name)
+        stage.path.chmod(stat.S_IMODE(stage.target.stat().st_mode))
+        stage.target.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        if _is_free(stage.target):  # the system does not let it go
+            raise
+        return False
+    return True
 
 
 def _replace(stage: _Stage) -> None:

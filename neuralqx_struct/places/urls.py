@@ -29,6 +29,7 @@ from neuralqx_struct.places.disk import (
     BundleWriteError,
 )
 from neuralqx_struct.places.http import body, is_http
+from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.references import imported
 
 Options = Mapping[str, Any]
@@ -130,15 +131,17 @@ class RemotePath:
         return False
 
     def iterdir(self) -> Iterator[Self]:
-        """Yields the files and folders in a folder."""
-        for name, facts in self.listing().items():
+        """Yields the files and folders in a folder, but hidden ones."""
+        found = self.listing()
+        for name in shown_names(found):
+            facts = found[name]
             made = self / name
             made._facts = facts  # noqa: SLF001 - of the same class
             yield made
 
     def names(self) -> frozenset[str]:
-        """The names in a folder."""
-        return frozenset(self.listing())
+        """The names in a folder, but hidden ones."""
+        return frozenset(shown_names(self.listing()))
 
     def listing(self) -> dict[str, Mapping[str, Any]]:
         """The facts about each file and folder in a folder, by name; as they are now."""
@@ -307,7 +310,7 @@ def place_of(path: str | os.PathLike[str] | RemotePath, options: Options | None 
 
     Raises:
         SerializationError: fsspec, or a package that it needs for this URL, is not installed; or a URL became
-            a path on the way.
+            a path on the way; or a path begins with ``~``.
     """
     if isinstance(path, RemotePath):
         return path
@@ -319,6 +322,10 @@ def place_of(path: str | os.PathLike[str] | RemotePath, options: Options | None 
             return Path(url2pathname(urlsplit(path).path))
         return located(path, options)
     made = Path(path)
+    if str(made).startswith("~"):
+        message = f"expected a path, got {str(made)!r}, which shells alone understand"
+        hint = "pass os.path.expanduser(path), or the whole path of a file of this name"
+        raise SerializationError(message, code="NQX401", hint=hint)
     if _MANGLED.match(str(made)) is None:
         return made
     message = f"expected a path, got the URL {_SECRETS.sub('', str(made))} as one"
