@@ -16,14 +16,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self, TypeVar, cast
 
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, Opened
-from neuralqx_struct.errors import LIMITS, Hint, SerializationError, StructError
+from neuralqx_struct.errors import LIMITS, Diagnostic, Hint, SerializationError, StructError
 from neuralqx_struct.formats.archive_writer import ArchiveWriter
-from neuralqx_struct.formats.store import Records
+from neuralqx_struct.formats.store import Records, about
 from neuralqx_struct.manifest import (
     DEFAULT_FILE,
     DEFAULT_LIMITS,
@@ -31,6 +31,7 @@ from neuralqx_struct.manifest import (
     SCHEMA_URL,
     WRITER,
     Limits,
+    raise_findings,
 )
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest
 from neuralqx_struct.places.checksums import write_all
@@ -95,8 +96,13 @@ class NewBundle:
             records: The records of the store.
             file: The array file.
             limits: Sizes above which the manifest is refused.
+
+        Raises:
+            SerializationError: An array was written as another one than the manifest describes, or sizes are
+                above the limits.
         """
         given = document["arrays"]
+        raise_findings(_unlike(given, records))
         named = {name: recorded(given[name], records[name], file) for name in given}
         self.finish(formatted(signed(document, named), limits))
 
@@ -108,6 +114,17 @@ class NewBundle:
         self._archive.add(MANIFEST, manifest)
         self._archive.close()
         os.fsync(self._raw.fileno())
+
+
+def _unlike(given: Mapping[str, Any], written: Records) -> Iterator[Diagnostic]:
+    """Yields a finding for each array that a store has written as another one than the manifest describes."""
+    for name, record in given.items():
+        found = written[name]
+        if found["dtype"] == record["dtype"] and [*found["shape"]] == [*record["shape"]]:
+            continue
+        described, made = (f"{each['dtype']}{[*each['shape']]}" for each in (record, found))
+        message = f"expected an array of {described}, got {made} when it was written"
+        yield about("NQX430", name, message, "convert the array before saving it")
 
 
 def write_file(path: Path, data: bytes) -> None:
