@@ -20,6 +20,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import jax
 import numpy as np
 
+import neuralqx_struct.formats.npz  # noqa: F401 - the default store: a save in a handler shall not find it half imported
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.writing import (
     PendingBundle,

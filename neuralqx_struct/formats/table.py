@@ -33,7 +33,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.formats.files import opened as opened_source
 from neuralqx_struct.formats.ranges import Ranges
-from neuralqx_struct.formats.store import STORES, Store, about
+from neuralqx_struct.formats.store import STORES, Rows, Store, about
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.places.disk import BundleMissingError, BundleReadError, numbered
@@ -276,7 +276,7 @@ class Format:
 
 
 #: All kinds by name, in the order in which they are tried; ``formats/__init__.py`` has the rows.
-FORMATS: Final[dict[str, Format]] = {}
+FORMATS: Final[Rows[Format]] = Rows()
 
 
 def register(formats: Iterable[Format]) -> None:
