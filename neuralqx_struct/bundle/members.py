@@ -107,13 +107,12 @@ class NewBundle:
         self.finish(formatted(signed(document, named), limits))
 
     def finish(self, manifest: bytes) -> None:
-        """Writes the manifest and flushes everything to the disk."""
+        """Writes the manifest, the last file, and flushes it to the disk; a zip is flushed where it is placed."""
         if self._archive is None:
             write_file(self._stage / MANIFEST, manifest)
             return
         self._archive.add(MANIFEST, manifest)
         self._archive.close()
-        os.fsync(self._raw.fileno())
 
 
 def _unlike(given: Mapping[str, Any], written: Records) -> Iterator[Diagnostic]:

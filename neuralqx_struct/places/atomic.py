@@ -37,6 +37,7 @@ from neuralqx_struct.places.disk import (
     BundleWriteError,
     numbered,
     refusals_named,
+    sync_file,
     sync_folder,
     sync_place,
 )
@@ -69,6 +70,8 @@ def staged(
 ) -> Iterator[Path]:
     """Yields a new empty folder or file; on success it becomes the target, else it is removed.
 
+    A file is flushed to the disk, and the names in a folder; who writes files into a folder flushes them.
+
     Args:
         target: The path, which is no link.
         folder: Make a folder, not a file. An empty one is a free place.
@@ -92,8 +95,7 @@ def staged(
         try:
             stage.make(folder=folder)
             yield stage.path
-            if folder:
-                sync_folder(stage.path)
+            sync_folder(stage.path) if folder else sync_file(stage.path)
             _place(stage, refuse, folder=folder, overwrite=overwrite)
             stage.unlock()  # before the old target is removed: readers of the new one wait for this
             sync_place(target)

@@ -126,6 +126,12 @@ def refusals_named(target: Path, kind: str = "bundle") -> Iterator[None]:
         raise numbered(refused, error.errno, target) from error
 
 
+def sync_file(path: Path) -> None:
+    """Flushes the bytes of a file to the disk."""
+    with path.open("r+b", buffering=0) as file:
+        os.fsync(file.fileno())
+
+
 def sync_folder(path: Path) -> None:
     """Flushes the names in a folder to the disk, if the system can."""
     if os.name == "nt":
