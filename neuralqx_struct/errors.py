@@ -283,6 +283,8 @@ def path_meant(path: object) -> str | None:
         "did you mean 'schemas/vmc_state'?"
     """
     place = Path(str(path))
+    if str(path).startswith("~"):
+        return "pass os.path.expanduser(path): shells alone understand ~"
     try:
         with os.scandir(place.parent) as entries:
             names = [entry.name for entry in itertools.islice(entries, _MOST_BESIDE)]

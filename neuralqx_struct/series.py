@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, TypeVar, Unpack, cast, overload
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.roots import METRICS, Metrics, metrics_at, metrics_to_plain, root_of
-from neuralqx_struct.bundle.writing import PendingBundle
+from neuralqx_struct.bundle.writing import PendingBundle, inside_a_save
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places.disk import numbered
@@ -50,7 +50,8 @@ _ATTEMPTS: Final = 16
 class Series:
     """The checkpoints of one run, a bundle ``<root>/<step>`` for each step.
 
-    Any number of programs may read a series while it is written. Two that write it take turns; behind a URL, where
+    Any number of programs may read a series while it is written. Two that write it take turns, and a save that
+    another one of the same process contains, as in the handler of a signal, is done at once; behind a URL, where
     nothing can be locked, they leave whole steps all the same, and one of two that save the same step is refused.
 
     Args:
@@ -59,6 +60,8 @@ class Series:
         keep_best: A metric and ``"min"`` or ``"max"``: keeps the step with the best value too.
         keep_every: Keeps the steps that this number divides too.
         limits: Sizes above which a step is refused, and is none; ``save`` and ``load`` take it over.
+        timeout: Seconds that a save waits for another process that writes the series; None for any time, and after
+            five it is logged which process that is. Saves of one process never wait for each other's turn.
         storage_options: Options of fsspec for a URL, such as keys.
 
     Raises:
@@ -82,6 +85,7 @@ class Series:
         keep_best: tuple[str, Literal["min", "max"]] | None = None,
         keep_every: int | None = None,
         limits: Limits | None = None,
+        timeout: float | None = None,
         storage_options: Options | None = None,
     ) -> None:
         self._folder = root_of(os.fspath(root), storage_options)
@@ -90,6 +94,7 @@ class Series:
         self._keep_every = _count("keep_every", keep_every)
         self._keep_best = None if keep_best is None else _metric_and_mode(keep_best)
         self._limits = limits
+        self._timeout = timeout
         self._pending: PendingBundle | None = None
         self._known: dict[int, tuple[Hashable, Metrics]] = {}
 
@@ -247,6 +252,7 @@ class Series:
         metrics: Mapping[str, Any] = ...,
         *,
         asynchronous: Literal[True],
+        timeout: float | None = ...,
         **options: Unpack[ExportOptions],
     ) -> PendingBundle: ...
     @overload
@@ -257,6 +263,7 @@ class Series:
         metrics: Mapping[str, Any] = ...,
         *,
         asynchronous: Literal[False] = False,
+        timeout: float | None = ...,
         **options: Unpack[ExportOptions],
     ) -> Path: ...
     def save(
@@ -266,6 +273,7 @@ class Series:
         metrics: Mapping[str, Any] = MappingProxyType({}),
         *,
         asynchronous: bool = False,
+        timeout: float | None = None,
         **options: Unpack[ExportOptions],
     ) -> Path | PendingBundle:
         """Saves a step, and removes the steps that are not to be kept.
@@ -278,6 +286,7 @@ class Series:
             obj: As for :func:`~neuralqx_struct.export`.
             metrics: Real numbers by name, kept in the metadata of the bundle.
             asynchronous: Return when all arrays have been copied; the next save waits for this one.
+            timeout: Seconds to wait for another process that writes the series; None for those of the series.
             **options: The other options of :func:`~neuralqx_struct.export`, such as ``store``; ``overwrite``
                 replaces a step.
 
@@ -287,6 +296,7 @@ class Series:
 
         Raises:
             SerializationError: As :func:`~neuralqx_struct.export`; of an earlier save in the background too.
+            BundleBusyError: Another process writes the series for longer than ``timeout``; a TimeoutError too.
             ValueError: The step or a metric is no number.
             TypeError: ``metrics`` or ``metadata`` is no mapping.
         """
@@ -302,22 +312,33 @@ class Series:
             metadata[METRICS] = metrics_to_plain(metrics)
         options["metadata"] = metadata or None
         options.setdefault("limits", self._limits)
-        if self._pending is not None:
+        self._refuse_link(number)
+        if self._pending is not None and not inside_a_save():
             self._pending.settle()
         written = save(
             obj,
             self._path(number),
             asynchronous=asynchronous,
-            around=self._writing(number),
+            around=self._writing(number, self._timeout if timeout is None else timeout),
             **options,
         )
-        self._pending = written if isinstance(written, PendingBundle) else None
+        if isinstance(written, PendingBundle):
+            self._pending = written
         return written
 
+    def _refuse_link(self, step: int) -> None:
+        """Raises if a step is a link: the bundle that it leads to belongs to somebody else."""
+        path = self._path(step)
+        if isinstance(path, Path) and path.is_symlink():
+            message = f"expected a step of this series, got a link to {os.path.realpath(path)}"
+            hint = "remove the link, or save another step"
+            error = bundle.BundleExistsError(message, file=str(path), hint=hint)
+            raise numbered(error, errno.EEXIST, path)
+
     @contextmanager
-    def _writing(self, step: int) -> Iterator[None]:
-        """Keeps other writers away while a step is written, and removes old steps after it."""
-        with self._folder.turn():
+    def _writing(self, step: int, timeout: float | None) -> Iterator[None]:
+        """Keeps other processes away while a step is written, and removes old steps after it."""
+        with self._folder.turn(timeout):
             yield
             with _logged(self.root):
                 self._folder.tidy()

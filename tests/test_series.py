@@ -8,11 +8,13 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import jax
@@ -23,10 +25,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from neuralqx_struct.bundle import BundleMissingError
+from neuralqx_struct.bundle import BundleBusyError, BundleMissingError
 from neuralqx_struct.bundle.roots import metrics_of_plain, metrics_to_plain
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.places import atomic
+from neuralqx_struct.places import atomic, locks
 from tests.builders import doc, payload
 
 
@@ -408,6 +410,154 @@ def test_another_writer_waits(tmp_path):
     os.close(descriptor)
     writer.join(60)
     assert s.Series(tmp_path).steps() == [2]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_step_that_is_a_link_is_not_written_through(tmp_path, overwrite):
+    elsewhere = s.export("precious", tmp_path / "best")
+    run = s.Series(tmp_path / "run", keep_last=1)
+    run.save(1, 1)
+    run.save(2, 2)
+    (run.root / "5").symlink_to(elsewhere)
+    with pytest.raises(FileExistsError, match="NQX431"):
+        run.save(5, 5, overwrite=overwrite)
+    assert run.steps() == [2, 5] and run.load(5) == s.load(elsewhere) == "precious"
+    run.save(7, 7)
+    assert names(run.root) == ["7"] and s.load(elsewhere) == "precious"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("another", [False, True])
+def test_a_save_inside_a_save_does_not_wait(tmp_path, asynchronous, another):
+    """As in the handler of a signal, which may come at any place of a save."""
+    run, waiting, begun = s.Series(tmp_path, keep_last=9), [2, 3], []
+
+    def progress(*_):
+        while waiting:
+            step = waiting.pop(0)
+            inner = s.Series(tmp_path) if another else run
+            begun.append(inner.save(step, step, asynchronous=step == 3))
+
+    written = run.save(1, {"w": np.ones(3)}, progress=progress, asynchronous=asynchronous)
+    if asynchronous:
+        written.wait()
+    begun[1].wait()
+    run.save(4, 4, asynchronous=True).wait()
+    assert run.steps() == [1, 2, 3, 4] and run.load(3) == 3
+    assert names(tmp_path) == ["1", "2", "3", "4"]
+
+
+def test_a_save_of_the_step_that_is_being_saved(tmp_path):
+    run, waiting = s.Series(tmp_path), [1]
+
+    def progress(*_):
+        if waiting:
+            run.save(waiting.pop(), "inner", overwrite=True)
+
+    with pytest.raises(FileExistsError, match="NQX431"):
+        run.save(1, {"w": np.ones(3)}, progress=progress)
+    assert run.load(1) == "inner" and names(tmp_path) == ["1"]
+    waiting.append(1)
+    run.save(1, {"w": np.ones(3)}, progress=progress, overwrite=True)
+    assert run.load(1)["w"].tolist() == [1, 1, 1] and names(tmp_path) == ["1"]
+
+
+def test_a_save_in_the_background_cannot_wait_for_itself(tmp_path):
+    run, found = s.Series(tmp_path), []
+
+    def progress(*_):
+        while not found:
+            time.sleep(0.001)
+        with pytest.raises(s.SerializationError, match="NQX406"):
+            found[0].wait()
+
+    found.append(run.save(1, {"w": np.ones(3)}, progress=progress, asynchronous=True))
+    assert found[0].wait() == tmp_path / "1"
+
+
+@pytest.mark.parametrize("tries", [6, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_handler_of_a_signal_saves_at_any_moment(tmp_path, root, tries):
+    program = [sys.executable, str(root / "tests/programs/signalled_saver.py"), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    ended = subprocess.run(
+        [*program, str(tries)], env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert (ended.stdout, ended.stderr) == (f"{tries}\n", "")
+
+
+HOLDER = """
+import os, signal, sys, time
+import numpy as np
+import neuralqx_struct as s
+
+def stop(*_):
+    if sys.argv[2] == "fork" and os.fork():
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
+s.Series(sys.argv[1]).save(1, {"w": np.ones(3)}, progress=stop, asynchronous=sys.argv[2] == "fork")
+"""
+
+
+def holder(folder, root, how):
+    """A program that is in the middle of a save."""
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-W", "ignore", "-c", HOLDER, str(folder), how]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_wait_for_another_process_names_it_and_ends(tmp_path, root, monkeypatch, caplog):
+    monkeypatch.setattr(locks, "_SAID_AFTER", 0.1)
+    with holder(tmp_path, root, "stop") as process:
+        try:
+            assert int(process.stdout.readline()) == process.pid
+            os.kill(process.pid, signal.SIGSTOP)
+            with pytest.raises(TimeoutError) as info:
+                s.Series(tmp_path).save(2, 2, timeout=0.3)
+            assert isinstance(info.value, BundleBusyError) and info.value.code == "NQX406"
+            assert (info.value.process, info.value.host) == (process.pid, socket.gethostname())
+            assert [str(process.pid) in line for line in caplog.messages] == [True]
+            with pytest.raises(TimeoutError):
+                s.Series(tmp_path, timeout=0).save(2, 2, asynchronous=True)
+            assert s.Series(tmp_path).steps() == []
+        finally:
+            process.kill()
+    s.Series(tmp_path).save(2, 2, timeout=60)
+    assert names(tmp_path) == ["2"]
+
+
+def test_a_forked_child_does_not_keep_the_turn(tmp_path, root):
+    with holder(tmp_path, root, "fork") as process:
+        child = int(process.stdout.readline())
+        try:
+            assert process.wait(60) == -signal.SIGKILL
+            s.Series(tmp_path).save(2, 2, timeout=10)
+            assert names(tmp_path) == ["2"]
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent(tmp_path):
+    held = threading.Event()
+    pending = s.Series(tmp_path).save(
+        1, {"w": np.ones(3)}, progress=lambda *_: held.wait(60), asynchronous=True
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX, and newer releases of Python, warn of forks
+        child = os.fork()
+    if not child:
+        code = 1
+        try:
+            assert pending.done
+            with pytest.raises(s.SerializationError, match="NQX406"):
+                pending.wait()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    held.set()
+    assert pending.wait() == tmp_path / "1"
 
 
 @pytest.mark.parametrize("missing", ["locks", "module"])

@@ -23,6 +23,7 @@ from neuralqx_struct.formats.store import Progress
 from neuralqx_struct.manifest import Limits, collector_paused
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.places.disk import (
+    BundleBusyError,
     BundleExistsError,
     BundleMissingError,
     BundleReplacedError,
@@ -31,6 +32,7 @@ from neuralqx_struct.places.disk import (
 from neuralqx_struct.places.urls import Place
 
 __all__ = [
+    "BundleBusyError",
     "BundleExistsError",
     "BundleMissingError",
     "BundleReplacedError",

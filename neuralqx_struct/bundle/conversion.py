@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from neuralqx_struct.bundle.forms import form_of, new_bundle
-from neuralqx_struct.bundle.members import formatted, recorded, signed, write_file
+from neuralqx_struct.bundle.members import formatted, recorded, signed
 from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS
 from neuralqx_struct.bundle.writing import write
@@ -44,7 +44,8 @@ from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import FLOAT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
 from neuralqx_struct.manifest.text import reseal
-from neuralqx_struct.places.disk import BundleExistsError, refusals_named, sync_folder
+from neuralqx_struct.places.atomic import staged
+from neuralqx_struct.places.disk import BundleExistsError
 from neuralqx_struct.places.urls import Place, place_of
 
 if TYPE_CHECKING:
@@ -314,16 +315,12 @@ def seal(path: str | Place) -> None:
 
 
 def _replace_manifest(folder: Place, data: bytes) -> None:
-    """Replaces the manifest alone, in one step. The file of a killed writer counts as the bundle's."""
+    """Replaces the manifest alone, in one step."""
     if not isinstance(folder, Path):
         (folder / MANIFEST).pipe(data, new=False)
         return
-    temporary = folder / f".{MANIFEST}.tmp-{os.urandom(6).hex()}"
-    with refusals_named(folder / MANIFEST):
-        try:
-            write_file(temporary, data)
-            temporary.replace(folder / MANIFEST)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(folder)
+    target = folder / MANIFEST
+    with staged(
+        target, folder=False, overwrite=True, foreign=lambda _: None, kind="manifest"
+    ) as stage:
+        stage.write_bytes(data)

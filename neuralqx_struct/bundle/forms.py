@@ -24,6 +24,7 @@ from neuralqx_struct.bundle.uploads import new_remote, new_remote_zip
 from neuralqx_struct.formats.store import Store
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places.atomic import current, staged
+from neuralqx_struct.places.disk import BundleExistsError
 from neuralqx_struct.places.urls import Place, RemotePath, place_of
 
 __all__ = ["FORMS", "Form", "form_of", "new_bundle", "place_of"]
@@ -140,6 +141,10 @@ def new_bundle(path: Place, *, overwrite: bool) -> AbstractContextManager[NewBun
         overwrite: Replace an existing bundle; nothing but a bundle is ever replaced.
     """
     target = path
+    if isinstance(path, Path) and path.name in ("", ".."):
+        message = f"expected the name of a bundle, got {str(path)!r}"
+        hint = f"name the folder from outside, such as {Path(os.path.realpath(path))}"
+        raise BundleExistsError(message, file=str(path), hint=hint)
     if isinstance(path, Path) and os.path.islink(path):  # noqa: PTH114 - Path.is_symlink raises for long names
         target = Path(os.path.realpath(path))
     return form_of(target).new(target, overwrite=overwrite)

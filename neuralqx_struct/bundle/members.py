@@ -16,14 +16,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self, TypeVar, cast
 
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS, Opened
-from neuralqx_struct.errors import LIMITS, Hint, SerializationError, StructError
+from neuralqx_struct.errors import LIMITS, Diagnostic, Hint, SerializationError, StructError
 from neuralqx_struct.formats.archive_writer import ArchiveWriter
-from neuralqx_struct.formats.store import Records
+from neuralqx_struct.formats.store import Records, about
 from neuralqx_struct.manifest import (
     DEFAULT_FILE,
     DEFAULT_LIMITS,
@@ -31,19 +31,19 @@ from neuralqx_struct.manifest import (
     SCHEMA_URL,
     WRITER,
     Limits,
+    raise_findings,
 )
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest
 from neuralqx_struct.places.checksums import write_all
 from neuralqx_struct.places.disk import Target, copy_region
+from neuralqx_struct.places.names import KEPT, shown_names
 
 _T = TypeVar("_T")
 # Members of a record about the stored bytes of an array, not about the array.
 _LARGE_HINT: Final = Hint("save large values as arrays, or pass ", LIMITS, " for more")
 _OF_BYTES: Final = ("crc32", "chunk", "chunk_crc32", "offset", "nbytes", "file")
 #: The names of files that a bundle can have.
-OURS: Final = re.compile(
-    r"manifest\.json|arrays[A-Za-z0-9_.-]*|\.manifest\.json\.tmp-[0-9a-f]+|\.DS_Store"
-)
+OURS: Final = re.compile(r"manifest\.json|arrays[A-Za-z0-9_.-]*")
 
 
 class NewBundle:
@@ -96,19 +96,34 @@ class NewBundle:
             records: The records of the store.
             file: The array file.
             limits: Sizes above which the manifest is refused.
+
+        Raises:
+            SerializationError: An array was written as another one than the manifest describes, or sizes are
+                above the limits.
         """
         given = document["arrays"]
+        raise_findings(_unlike(given, records))
         named = {name: recorded(given[name], records[name], file) for name in given}
         self.finish(formatted(signed(document, named), limits))
 
     def finish(self, manifest: bytes) -> None:
-        """Writes the manifest and flushes everything to the disk."""
+        """Writes the manifest, the last file, and flushes it to the disk; a zip is flushed where it is placed."""
         if self._archive is None:
             write_file(self._stage / MANIFEST, manifest)
             return
         self._archive.add(MANIFEST, manifest)
         self._archive.close()
-        os.fsync(self._raw.fileno())
+
+
+def _unlike(given: Mapping[str, Any], written: Records) -> Iterator[Diagnostic]:
+    """Yields a finding for each array that a store has written as another one than the manifest describes."""
+    for name, record in given.items():
+        found = written[name]
+        if found["dtype"] == record["dtype"] and [*found["shape"]] == [*record["shape"]]:
+            continue
+        described, made = (f"{each['dtype']}{[*each['shape']]}" for each in (record, found))
+        message = f"expected an array of {described}, got {made} when it was written"
+        yield about("NQX430", name, message, "convert the array before saving it")
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -133,10 +148,11 @@ def foreign_reason(path: Path) -> str | None:
 
 def foreign_names(names: Iterable[str], manifest: Callable[[], bytes]) -> str | None:
     """The reason why a folder with these names is more than a bundle; ``manifest`` returns the bytes of the manifest."""
-    present = sorted(names)
+    given = {*names}
+    present = shown_names(given)
     if MANIFEST not in present:
         return f"a folder without {MANIFEST}"
-    other = [name for name in present if not OURS.fullmatch(name)]
+    other = [name for name in present if not OURS.fullmatch(name)] + sorted(KEPT & given)
     if other:
         return f"a folder that also holds {', '.join(other[:5])}"
     if len(present) == 1 and not _is_manifest(manifest):

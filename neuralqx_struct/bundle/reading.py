@@ -56,6 +56,7 @@ from neuralqx_struct.places.urls import Place, place_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_ARRAYS = "arrays."  # in front of the names of array files
 _ATTEMPTS = 32
 _PAUSE = 0.004  # a writer on a busy machine needs its turn
 
@@ -92,7 +93,9 @@ class OpenBundle:
         """The records by array file; existing files of stores without records are included, to check them too."""
         records = self.document["arrays"]
         names = self.held.names() if self.held.exclusive else ()
-        unnamed = {DEFAULT_FILE} if records else {store.file for store in STORES.values()}
+        unnamed = {DEFAULT_FILE}
+        if not records and any(name.startswith(_ARRAYS) for name in names):
+            unnamed = {store.file for store in STORES.values()}
         files: dict[str, dict[str, Any]] = {name: {} for name in names if name in unnamed}
         if records and not any("file" in record for record in records.values()):
             return {**files, DEFAULT_FILE: records}

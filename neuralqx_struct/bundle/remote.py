@@ -42,6 +42,7 @@ from neuralqx_struct.manifest import MANIFEST
 from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.places.checksums import checksum
 from neuralqx_struct.places.disk import BundleMissingError, BundleReplacedError, Source, copy_region
+from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.places.requests import (
     Range,
     download_tree,
@@ -94,7 +95,7 @@ class Remote(Opened):
 
     def names(self) -> list[str]:
         """The names of the files."""
-        return sorted(self._sizes)
+        return shown_names(self._sizes)
 
     def hold(self, name: str, *, folder: bool = False) -> int | None:
         """Fetches the manifest; the size of other files is not known, nor whether they are there."""

@@ -9,7 +9,7 @@ Example:
     >>> from neuralqx_struct import bundle
     >>> from neuralqx_struct.manifest.payload import Payload
     >>> root = root_of(f"{tempfile.mkdtemp()}/run")
-    >>> with root.turn():
+    >>> with root.turn(None):
     ...     _ = bundle.write(root.path / "5", Payload({"version": 1, "manifest": 5, "arrays": {}}, {}))
     >>> [*root.marks()], root.remove(5), [*root.marks()]
     ([5], None, [])
@@ -30,8 +30,9 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle.uploads import remove_remote
 from neuralqx_struct.errors import StructError, has_errors
 from neuralqx_struct.manifest import MANIFEST, Limits
-from neuralqx_struct.places.atomic import alone_in, clear_leftovers, current, remove
+from neuralqx_struct.places.atomic import clear_leftovers, current, remove
 from neuralqx_struct.places.disk import BundleReadError, refusals_named, refused_reading
+from neuralqx_struct.places.locks import turn
 from neuralqx_struct.places.steps import numbers_of, step_paths
 from neuralqx_struct.places.urls import Options, Place, RemotePath, place_of
 from neuralqx_struct.printing import brief
@@ -47,8 +48,12 @@ class Root(Protocol):
     def marks(self) -> Mapping[int, Hashable]:
         """The steps with a manifest, in their order, and its identity: another one if the step was written again."""
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Keeps other writers away, where the system can."""
+    def turn(self, timeout: float | None) -> AbstractContextManager[None]:
+        """Keeps the writers of other processes away, where the system can.
+
+        Raises:
+            BundleBusyError: One of them works for more seconds than ``timeout``.
+        """
 
     def tidy(self) -> None:
         """Removes files of writers that were stopped, where it is known that they were."""
@@ -86,11 +91,11 @@ class DiskRoot:
         return {step: mark for step, mark in marks.items() if mark is not None}
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Lets one writer at a time in."""
+    def turn(self, timeout: float | None) -> Iterator[None]:
+        """Lets the writers of one process at a time in."""
         with refusals_named(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        with alone_in(self.path):
+        with turn(self.path, timeout):
             yield
 
     def tidy(self) -> None:
@@ -126,7 +131,7 @@ class RemoteRoot:
                 found[step] = tuple(sorted((key, str(value)) for key, value in facts.items()))
         return {step: found[str(step)] for step in numbers_of(found)}
 
-    def turn(self) -> AbstractContextManager[None]:
+    def turn(self, timeout: float | None) -> AbstractContextManager[None]:  # noqa: ARG002
         """Nothing: servers have no locks."""
         return nullcontext()
 

@@ -39,7 +39,7 @@ from neuralqx_struct.formats.orbax_layout import OpenFolder
 from neuralqx_struct.formats.store import Access, Records
 from neuralqx_struct.manifest import MANIFEST, Limits
 from neuralqx_struct.manifest.payload import Region, StoredArrays
-from neuralqx_struct.places.atomic import current, lock
+from neuralqx_struct.places.atomic import current
 from neuralqx_struct.places.disk import (
     Source,
     link_tree,
@@ -48,6 +48,8 @@ from neuralqx_struct.places.disk import (
     pieces_of,
     refused_reading,
 )
+from neuralqx_struct.places.locks import lock
+from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.places.steps import Contents, contents
 from neuralqx_struct.places.urls import Place
 
@@ -162,7 +164,7 @@ class Folder(Opened):
 
     def names(self) -> list[str]:
         """The names of the files."""
-        return sorted(os.listdir(self.path if self._fd is None else self._fd))  # noqa: PTH208 - of a descriptor
+        return shown_names(os.listdir(self.path if self._fd is None else self._fd))  # noqa: PTH208 - of a descriptor
 
     def hold(self, name: str, *, folder: bool = False) -> int | None:
         """Opens a file or folder for later; returns the size of a file, None if there is none."""

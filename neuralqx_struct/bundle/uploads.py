@@ -32,6 +32,7 @@ from neuralqx_struct.places.disk import (
     Target,
     link_tree,
 )
+from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.places.requests import download_tree
 from neuralqx_struct.places.uploads import uploaded
 from neuralqx_struct.places.urls import Place, RemotePath
@@ -112,17 +113,17 @@ def _refuse(
     place: RemotePath, present: Mapping[str, Mapping[str, Any]], *, overwrite: bool
 ) -> None:
     """Raises if a folder may not be written."""
-    leftovers = all(OURS.fullmatch(name) for name in present) and MANIFEST not in present
+    shown = shown_names(present)
+    leftovers = all(OURS.fullmatch(name) for name in shown) and MANIFEST not in shown
     if leftovers:  # nothing, or array files of a writer that was stopped
         return
-    if not overwrite:
-        message = "expected a path where nothing is, got an existing one"
-        raise BundleExistsError(message, file=str(place), hint=OVERWRITE)
     reason = foreign_names(present, lambda: (place / MANIFEST).opening(_MOST))
-    if reason is not None:
-        message = f"expected a bundle to overwrite, got {reason}"
-        hint = "choose another path, or remove it yourself"
-        raise BundleExistsError(message, file=str(place), hint=hint)
+    if overwrite and reason is None:
+        return
+    wanted = "a bundle to overwrite" if overwrite else "a path where nothing is"
+    message = f"expected {wanted}, got {reason or 'an existing one'}"
+    hint = "choose another path, or remove it yourself" if reason else OVERWRITE
+    raise BundleExistsError(message, file=str(place), hint=hint)
 
 
 class NewRemote(NewBundle):

@@ -22,13 +22,15 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, cast
 
 from neuralqx_struct.bundle.forms import form_of, new_bundle
 from neuralqx_struct.bundle.members import NewBundle
+from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.formats.hosts import agreed, rank
 from neuralqx_struct.formats.store import Progress, Records, Store, store_named, ticking
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused, raise_findings
@@ -112,6 +114,10 @@ def filling(
 
 
 _LOG = logging.getLogger("neuralqx_struct")
+_SHORTEST: Final = 0.0002  # seconds between two looks at a thread
+_LONGEST: Final = 0.005
+#: ``saves``: how many saves of this thread have begun and not ended.
+_INSIDE: Final = threading.local()
 #: The bundles that this process writes now, by their absolute paths.
 _RUNNING: Final[dict[Place, PendingBundle]] = {}
 #: Those that failed, until somebody learns of it.
@@ -132,6 +138,8 @@ class PendingBundle:
     def __init__(self, path: Place, finish: Callable[[], None], *, together: bool = False) -> None:
         self.path = cast("Path", path)  # of a URL a RemotePath
         self._failure: BaseException | None = None
+        self._process = os.getpid()
+        self._ended = False  # no is_alive(): a signal that comes in it would make another one wait
         self._agreed = not together
         self._place = _place(path)
         self._work: list[Callable[[], None]] = []  # none where the thread was given up
@@ -144,6 +152,7 @@ class PendingBundle:
             if not self._thread.is_alive():
                 self._work.clear()
                 _RUNNING.pop(self._place, None)
+                self._ended = True
             raise
 
     def __repr__(self) -> str:
@@ -156,7 +165,7 @@ class PendingBundle:
     @property
     def done(self) -> bool:
         """True when this process has no more to do, whatever the result."""
-        return not self._thread.is_alive()
+        return self._ended or self._process != os.getpid()
 
     def wait(self) -> Path:
         """Waits until the bundle is complete.
@@ -169,9 +178,15 @@ class PendingBundle:
 
         Raises:
             SerializationError: The bundle was not written, in whichever of the processes, and the target
-                is unchanged; raised again by further calls.
+                is unchanged; raised again by further calls. Or it is this call that keeps it from being
+                written, or a fork of the process that writes it.
         """
-        self._thread.join()
+        inside = threading.current_thread() is self._thread
+        if inside or self._process != os.getpid():
+            message = "expected a call of wait() by the program that began the bundle, got one by "
+            message += "the thread that writes it" if inside else "a process forked from it"
+            raise SerializationError(message, code="NQX406", file=str(self.path))
+        self.settle()
         if not self._agreed:
             self._agreed = True
             try:
@@ -184,7 +199,10 @@ class PendingBundle:
 
     def settle(self) -> None:
         """Waits until this process has no more to do; :meth:`wait` has the result."""
-        self._thread.join()
+        pause = _SHORTEST
+        while not self.done:
+            time.sleep(pause)  # no lock, which a signal might interrupt while it is held
+            pause = min(2 * pause, _LONGEST)
 
     def raise_failure(self) -> None:
         """Raises the failure of this process, if there is one; it then counts as seen.
@@ -203,6 +221,7 @@ class PendingBundle:
 
     def _run(self) -> None:
         try:
+            _INSIDE.saves = 1
             for finish in tuple(self._work):  # the caller may clear it
                 finish()
         except BaseException as failure:  # noqa: BLE001 - raised by wait() and by the next export
@@ -213,6 +232,26 @@ class PendingBundle:
             self._work.clear()
             if _RUNNING.get(self._place) is self:
                 del _RUNNING[self._place]
+            self._ended = True
+
+
+def inside_a_save() -> bool:
+    """True in the progress of a save, in the handler of a signal that interrupts one, and in a thread that writes.
+
+    A save there must not wait for others: it may have interrupted what they need.
+    """
+    return getattr(_INSIDE, "saves", 0) > 0
+
+
+@contextmanager
+def saving() -> Iterator[None]:
+    """Marks a save of this thread for :func:`inside_a_save`."""
+    before = getattr(_INSIDE, "saves", 0)
+    try:
+        _INSIDE.saves = before + 1
+        yield
+    finally:
+        _INSIDE.saves = before
 
 
 def settle(path: str | Place) -> None:

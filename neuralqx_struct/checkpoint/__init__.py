@@ -19,8 +19,15 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import jax
 import numpy as np
 
+import neuralqx_struct.formats.npz  # noqa: F401 - the default store: a save in a handler shall not find it half imported
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.writing import PendingBundle, begin, settle
+from neuralqx_struct.bundle.writing import (
+    PendingBundle,
+    begin,
+    inside_a_save,
+    saving,
+    settle,
+)
 from neuralqx_struct.checkpoint.loading import (
     LoadOptions,
     ReadOptions,
@@ -194,14 +201,28 @@ def save(
     chosen = store_named(store)
     together = chosen.begin is not None and (asynchronous or jax.process_count() > 1)
     copy = asynchronous and not together
+    alone = not inside_a_save()
 
     def payload() -> Payload:
-        settle(path)
+        if alone:
+            settle(path)
         return snapshot(
             obj, copy=copy, spread=together, metadata=metadata, check=check, limits=limits
         )
 
-    if asynchronous or together:
+    with saving():
+        if not (asynchronous or together):
+            held = payload()
+            with around or nullcontext():
+                return bundle.write(
+                    path,
+                    held,
+                    overwrite=overwrite,
+                    store=store,
+                    compress=compress,
+                    progress=progress,
+                    limits=limits,
+                )
         pending = begin(
             path,
             payload,
@@ -212,18 +233,7 @@ def save(
             limits=limits,
             around=around,
         )
-        return pending if asynchronous else pending.wait()
-    held = payload()
-    with around or nullcontext():
-        return bundle.write(
-            path,
-            held,
-            overwrite=overwrite,
-            store=store,
-            compress=compress,
-            progress=progress,
-            limits=limits,
-        )
+    return pending if asynchronous else pending.wait()
 
 
 @within_stack

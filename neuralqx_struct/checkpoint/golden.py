@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.checkpoint import from_state_dict, to_state_dict
 from neuralqx_struct.classes.examples import drawn_instance
 from neuralqx_struct.classes.schemas import Schema, load_schema
@@ -61,8 +62,7 @@ def write_golden(path: str | Path, *, trust: Iterable[str] = ()) -> list[Path]:
         for version, new in made.items():
             _write(schema, version, new, trusted)
         for version, place in missing.items():
-            place.parent.mkdir(exist_ok=True)
-            made[version].rename(place)
+            convert(made[version], place)
     return [*missing.values()]
 
 

@@ -17,6 +17,7 @@ from textwrap import indent
 from typing import Any
 
 from neuralqx_struct.errors import StructError, shell_word
+from neuralqx_struct.places.names import entries
 from neuralqx_struct.references import shipped
 from neuralqx_struct.schema.text.loader import replace_text
 
@@ -87,7 +88,7 @@ def run(
         StructError: The folder is in use, or a step did not do its work.
     """
     began = time.perf_counter()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or entries(folder)):
         raise StructError(
             "expected a new or an empty folder, got one that is in use",
             code="NQX400",

@@ -29,6 +29,7 @@ from pydantic import Field, StrictStr, ValidationError
 from neuralqx_struct.bundle import read_manifest
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.places.names import entries, is_hidden
 from neuralqx_struct.places.urls import Options, place_of
 from neuralqx_struct.schema.lock import LOCK_NAME, WAIVERS_NAME, read_lock
 from neuralqx_struct.schema.migration import Declaration
@@ -129,7 +130,7 @@ def schemas_below(path: Path) -> dict[str, Series]:
     folders = [path]
     if path.is_dir() and not is_schema_folder(path):
         folders = [
-            inner for inner in sorted(path.iterdir()) if inner.is_dir() and is_schema_folder(inner)
+            inner for inner in entries(path) if inner.is_dir() and is_schema_folder(inner)
         ] or [path]
     found = [load_series(folder) for folder in folders]
     return {series.id: series for series in found}
@@ -143,7 +144,7 @@ def folder_of_schemas(path: Path) -> Path:
 
 def is_schema_folder(folder: Path) -> bool:
     """True if files are named after versions; published JSON Schemas lie in folders without."""
-    return any(p.suffix in SUFFIXES and _is_version(p.name) for p in folder.iterdir())
+    return any(p.suffix in SUFFIXES and _is_version(p.name) for p in entries(folder))
 
 
 def _at_revision(revision: str, path: Path) -> dict[str, Series]:
@@ -195,12 +196,11 @@ def _listed(folder: Path, *arguments: str) -> list[str]:
 
 
 def _by_folder(names: Iterable[str]) -> dict[str, list[str]]:
-    """The names of schema files, by folder."""
+    """The names of schema files, by folder; those of systems and editors are left out."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        parent, _, file = name.rpartition("/")
-        if Path(file).suffix in SUFFIXES:
-            groups.setdefault(parent, []).append(name)
+        if Path(name).suffix in SUFFIXES and not any(map(is_hidden, name.split("/"))):
+            groups.setdefault(name.rpartition("/")[0], []).append(name)
     return groups
 
 

@@ -31,6 +31,7 @@ from neuralqx_struct.evolution.plans import Plan
 from neuralqx_struct.formats.orbax_layout import STEP_METADATA
 from neuralqx_struct.manifest import DEFAULT_FILE, MANIFEST, Limits
 from neuralqx_struct.places.atomic import staged
+from neuralqx_struct.places.names import entries, is_hidden
 from neuralqx_struct.places.steps import UNFINISHED
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given, series_for
@@ -148,8 +149,8 @@ def is_bundle(path: Path) -> bool:
 
 def bundles_in(folder: Path) -> Iterator[Path]:
     """Yields the bundles in a folder and in the folders below it, by name; links and hidden entries are left alone."""
-    for entry in sorted(folder.iterdir(), key=lambda path: path.name):
-        if entry.name.startswith(".") or entry.is_symlink():
+    for entry in entries(folder):
+        if entry.is_symlink():
             continue
         if is_bundle(entry):
             yield entry
@@ -191,7 +192,7 @@ def _outermost(names: Iterable[PurePosixPath], files: Iterable[PurePosixPath]) -
     found: set[PurePosixPath] = set()
     for name in sorted(set(names)):
         is_zip = name.suffix == ".zip"
-        hidden = any(part.startswith(".") for part in name.parts)
+        hidden = any(map(is_hidden, name.parts))
         if (name in plain and not is_zip) or hidden or not found.isdisjoint(name.parents):
             continue
         found.add(name)
@@ -350,11 +351,11 @@ def _copy_others(steps: Mapping[str, str | None], folder: Place, out: Place) -> 
         str(each) for name in steps for each in (PurePosixPath(name), *PurePosixPath(name).parents)
     }
     for root in sorted({step.rpartition("/")[0] for step in steps.values() if step}):
-        entries: list[Any] = [*(folder / root).iterdir()]
-        for entry in sorted(entries, key=lambda entry: str(entry.name)):
+        found: list[Any] = [*(folder / root).iterdir()]
+        for entry in sorted(found, key=lambda entry: str(entry.name)):
             name = f"{root}/{entry.name}".strip("/")
             place = out / name
-            hidden = entry.name.startswith(".") or UNFINISHED in entry.name
+            hidden = is_hidden(entry.name) or UNFINISHED in entry.name
             there = isinstance(place, Path) and os.path.lexists(place)
             if not (name in inside or hidden or there) and entry.is_dir():
                 with _copied(entry, place):

@@ -20,8 +20,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from neuralqx_struct.errors import (
     Diagnostic,
@@ -30,13 +32,7 @@ from neuralqx_struct.errors import (
     StructError,
     did_you_mean,
 )
-from neuralqx_struct.formats.equinox import EQUINOX
-from neuralqx_struct.formats.hdf5 import HDF5
-from neuralqx_struct.formats.msgpack import MSGPACK
-from neuralqx_struct.formats.npz import NPY, NPZ
-from neuralqx_struct.formats.orbax import ORBAX
-from neuralqx_struct.formats.safetensors import SAFETENSORS
-from neuralqx_struct.formats.store import Progress, about_each
+from neuralqx_struct.formats.store import STORES, Progress, Store, about_each
 from neuralqx_struct.formats.table import (
     FORMATS,
     Candidate,
@@ -49,14 +45,13 @@ from neuralqx_struct.formats.table import (
     described,
     joined,
     native,
-    register,
     remote_candidate,
     require_separator,
     split,
 )
-from neuralqx_struct.formats.torch import TORCH
 from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits
 from neuralqx_struct.places.atomic import staged
+from neuralqx_struct.places.names import entries
 from neuralqx_struct.places.uploads import uploaded
 from neuralqx_struct.places.urls import Options, Place, RemotePath, is_url, place_of
 from neuralqx_struct.printing import brief_scalar, is_unicode, listed
@@ -76,7 +71,35 @@ __all__ = [
     "write",
 ]
 
-register([NPZ, SAFETENSORS, EQUINOX, NPY, MSGPACK, ORBAX, HDF5, TORCH])
+# Each kind: its name, the module and the name of its record, and whether it has a store. A module is imported when its record is
+# first asked for, as all of them are by a file of no kind. Other packages add theirs by `register`.
+_ROWS: Final = (
+    ("npz", "npz", "NPZ", True),
+    ("safetensors", "safetensors", "SAFETENSORS", True),
+    ("equinox", "equinox", "EQUINOX", False),
+    ("npy", "npz", "NPY", False),
+    ("msgpack", "msgpack", "MSGPACK", False),
+    ("orbax", "orbax", "ORBAX", True),
+    ("hdf5", "hdf5", "HDF5", False),
+    ("torch", "torch", "TORCH", False),
+)
+
+
+def _format(module: str, name: str) -> Format:
+    found: Format = getattr(import_module(f"{__name__}.{module}"), name)
+    return found
+
+
+def _store(name: str) -> Store:
+    store = FORMATS[name].store
+    assert store is not None
+    return store
+
+
+for _name, _module, _record, _has_store in _ROWS:
+    FORMATS.later(_name, partial(_format, _module, _record))
+    if _has_store:
+        STORES.later(_name, partial(_store, _name))
 
 
 def recognised(path: str | Place) -> Format | None:
@@ -281,7 +304,7 @@ def _kept(path: Place) -> str | None:
     """The reason why a path is not overwritten: it is no foreign file, nor a folder of nothing else."""
     if not path.is_dir():
         return "another file" if recognised(path) is None else None
-    for place in path.iterdir():
+    for place in entries(path) if isinstance(path, Path) else path.iterdir():
         if not place.is_file() or recognised(place) is None:
             return f"a folder with {place.name} in it"
     return None

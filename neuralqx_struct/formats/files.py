@@ -5,6 +5,7 @@ A store of such files supplies a :class:`~neuralqx_struct.formats.entries.FileFo
 
 from __future__ import annotations
 
+import errno
 import mmap as mmap_module
 import os
 import sys
@@ -43,6 +44,8 @@ _COPIED: Final = 256 << 10
 _UNTRACKED: Final[dict[str, Any]] = (
     {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
 )
+#: Errors of a map for which the process has no descriptor left, or no room among its maps.
+_USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PREADV: Callable[[int, list[memoryview], int], int] | None = getattr(os, "preadv", None)
 
 
@@ -122,10 +125,13 @@ def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | N
     private = None if mmap else _PrivateBytes(file, base)
     if length <= _COPIED:
         return _copied(file, base, length), private
-    view = memoryview(
-        mmap_module.mmap(file.fileno(), 0, access=mmap_module.ACCESS_READ, **_UNTRACKED)
-    )
-    return view[base : base + length], private
+    try:
+        mapped = mmap_module.mmap(file.fileno(), 0, access=mmap_module.ACCESS_READ, **_UNTRACKED)
+    except OSError as error:
+        if error.errno not in _USED_UP:
+            raise
+        return _copied(file, base, length), private
+    return memoryview(mapped)[base : base + length], private
 
 
 def _copied(file: BinaryIO, base: int, length: int) -> memoryview:

@@ -43,6 +43,7 @@ from neuralqx_struct.formats.table import (
 from neuralqx_struct.manifest import MANIFEST, Findings, Limits, raise_findings, shown
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.manifest.text import parse_manifest
+from neuralqx_struct.places.names import entries
 from neuralqx_struct.places.steps import UNFINISHED, contents
 from neuralqx_struct.places.urls import Place, RemotePath
 from neuralqx_struct.printing import listed
@@ -88,7 +89,8 @@ def _item(path: Place) -> Place:
         raise IntegrityError(message, code="NQX408", hint="take the step before it")
     if (path / TREE_METADATA).is_file():
         return path
-    inner: list[Any] = [each for each in path.iterdir() if each.is_dir() and not each.is_symlink()]
+    found: list[Any] = [*path.iterdir()] if isinstance(path, RemotePath) else entries(path)
+    inner = [each for each in found if each.is_dir() and not each.is_symlink()]
     inner.sort(key=lambda each: str(each.name))
     items: list[Place] = [entry for entry in inner if (entry / TREE_METADATA).is_file()]
     if len(items) == 1:

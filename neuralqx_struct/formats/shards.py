@@ -26,6 +26,7 @@ from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import parse_manifest
+from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.places.urls import Place, RemotePath
 from neuralqx_struct.printing import listed
 
@@ -70,7 +71,7 @@ def single_or_index(path: Place) -> tuple[str, Place]:
     """
     if not path.is_dir():
         return path.name, path
-    present = path.names() if isinstance(path, RemotePath) else os.listdir(path)  # noqa: PTH208 - names alone
+    present = path.names() if isinstance(path, RemotePath) else shown_names(os.listdir(path))  # noqa: PTH208 - names alone
     for suffix in (INDEX, SUFFIX):
         names = sorted(name for name in present if name.endswith(suffix))
         if len(names) == 1:

@@ -6,10 +6,19 @@ A store writes named arrays to one file or folder of a bundle and reads them aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from neuralqx_struct.dtypes import dtype_name, dtype_named
 from neuralqx_struct.errors import (
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_T = TypeVar("_T")
 Records = Mapping[str, Mapping[str, Any]]
 Written = dict[str, dict[str, Any]]
 Progress = Callable[[int, int], None]
@@ -127,8 +137,45 @@ class Store:
         return self.compression == "optional" and "offset" not in record
 
 
+class Rows(MutableMapping[str, _T]):
+    """A table of records by name; those that are functions are called when their record is first asked for.
+
+    Example:
+        >>> rows = Rows()
+        >>> rows.later("one", lambda: 1)
+        >>> [*rows], rows["one"]
+        (['one'], 1)
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, _T | None] = {}
+        self._made: dict[str, Callable[[], _T]] = {}
+
+    def later(self, name: str, make: Callable[[], _T]) -> None:
+        """Adds a row whose record is made when it is first asked for: the import of its module."""
+        self._rows[name], self._made[name] = None, make
+
+    def __getitem__(self, name: str) -> _T:
+        found = self._rows[name]
+        if found is None:
+            found = self._rows[name] = self._made[name]()
+        return found
+
+    def __setitem__(self, name: str, record: _T) -> None:
+        self._rows[name] = record
+
+    def __delitem__(self, name: str) -> None:
+        del self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
 #: All stores by name; ``formats/__init__.py`` has the rows.
-STORES: Final[dict[str, Store]] = {}
+STORES: Final[Rows[Store]] = Rows()
 
 
 def store_named(name: str) -> Store:
@@ -162,9 +209,14 @@ def file_of(record: Mapping[str, Any]) -> str:
 
 def store_of(records: Records, *, folder: bool = True) -> Store:
     """The store that most of the arrays are in; for a zip, of the stores that it can hold."""
-    suffixes = [file_of(record).rpartition(".")[2] for record in records.values()]
-    possible = [store for store in STORES.values() if folder or not store.folder]
-    return max(possible, key=lambda store: suffixes.count(store.suffix))
+    counts = Counter(map(file_of, records.values()))
+    found: Counter[str] = Counter()
+    for file, count in counts.items():
+        store = store_of_file(file)
+        if folder or not store.folder:
+            found[store.name] += count
+    order = [*STORES]
+    return STORES[min(found or order, key=lambda name: (-found[name], order.index(name)))]
 
 
 def total_bytes(records: Records) -> int:

@@ -33,10 +33,11 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.formats.files import opened as opened_source
 from neuralqx_struct.formats.ranges import Ranges
-from neuralqx_struct.formats.store import STORES, Store, about
+from neuralqx_struct.formats.store import STORES, Rows, Store, about
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.places.disk import BundleMissingError, BundleReadError, numbered
+from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.places.requests import Blocks, downloaded
 from neuralqx_struct.places.urls import Place, RemotePath
 
@@ -204,7 +205,7 @@ class Candidate(NamedTuple):
 
     Attributes:
         path: Its place.
-        names: The names in a folder; None for a file.
+        names: The names in a folder that are not hidden; None for a file.
         start: The first bytes of a file.
         size: The size of a file.
     """
@@ -275,7 +276,7 @@ class Format:
 
 
 #: All kinds by name, in the order in which they are tried; ``formats/__init__.py`` has the rows.
-FORMATS: Final[dict[str, Format]] = {}
+FORMATS: Final[Rows[Format]] = Rows()
 
 
 def register(formats: Iterable[Format]) -> None:
@@ -302,7 +303,7 @@ def candidate(path: Path) -> Candidate:
     """
     try:
         if path.is_dir():
-            return Candidate(path, frozenset(os.listdir(path)), b"", 0)  # noqa: PTH208 - names alone
+            return Candidate(path, frozenset(shown_names(os.listdir(path))), b"", 0)  # noqa: PTH208 - names alone
         fd, size = _opened(path)
         with os.fdopen(fd, "rb", buffering=0) as file:
             return Candidate(path, None, file.read(_START) or b"", size)

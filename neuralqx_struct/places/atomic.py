@@ -37,14 +37,16 @@ from neuralqx_struct.places.disk import (
     BundleWriteError,
     numbered,
     refusals_named,
+    sync_file,
     sync_folder,
     sync_place,
 )
+from neuralqx_struct.places.locks import Descriptors, lock, unlock
+from neuralqx_struct.places.names import KEPT, is_hidden
 
 _Foreign = Callable[[Path], str | None]
 _LOOKS = 4
 _PAUSES = 64
-_PAUSE = 0.02
 _LEFTOVER: Final = re.compile(r"\..+\.(?P<kind>gone|tmp)-[0-9a-f]{12}")
 
 
@@ -68,9 +70,11 @@ def staged(
 ) -> Iterator[Path]:
     """Yields a new empty folder or file; on success it becomes the target, else it is removed.
 
+    A file is flushed to the disk, and the names in a folder; who writes files into a folder flushes them.
+
     Args:
         target: The path, which is no link.
-        folder: Make a folder, not a file.
+        folder: Make a folder, not a file. An empty one is a free place.
         overwrite: Replace the target if it exists.
         foreign: Returns the reason why an existing path must not be replaced all the same; None if it may.
         kind: The word for the target in messages.
@@ -84,36 +88,50 @@ def staged(
     with refusals_named(target, kind):
         target.parent.mkdir(parents=True, exist_ok=True)
         _clean_up(target)
-        refuse = partial(_refuse, target, overwrite=overwrite, foreign=foreign, kind=kind)
+        options = {"folder": folder, "overwrite": overwrite, "foreign": foreign, "kind": kind}
+        refuse = partial(_refuse, target, **options)
         refuse()
         stage = _Stage(target)
         try:
             stage.make(folder=folder)
             yield stage.path
-            if folder:
-                sync_folder(stage.path)
-            _place(stage, refuse, overwrite=overwrite)
+            sync_folder(stage.path) if folder else sync_file(stage.path)
+            _place(stage, refuse, folder=folder, overwrite=overwrite)
             stage.unlock()  # before the old target is removed: readers of the new one wait for this
             sync_place(target)
         finally:
             _completed(stage.close)
 
 
-def _refuse(target: Path, *, overwrite: bool, foreign: _Foreign, kind: str) -> None:
+def _refuse(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign, kind: str) -> None:
     """Raises if the target may not be written."""
     while (seen := _state(target)) is not None:
-        message = "expected a path where nothing is, got an existing one"
-        hint: str = OVERWRITE
-        if overwrite:
+        if folder and _is_free(target):
+            return
+        reason = None
+        try:
             reason = foreign(target)
-            if reason is None:
-                return
-            if _state(target) != seen:  # another writer replaced it during the look
-                continue
-            message = f"expected a {kind} to overwrite, got {reason}"
-            hint = "choose another path, or remove it yourself"
+        except OSError:
+            if overwrite:
+                raise
+        if overwrite and reason is None:
+            return
+        if _state(target) != seen:  # another writer replaced it during the look
+            continue
+        wanted = f"a {kind} to overwrite" if overwrite else "a path where nothing is"
+        message = f"expected {wanted}, got {reason or 'an existing one'}"
+        hint = "choose another path, or remove it yourself" if reason else OVERWRITE
         error = BundleExistsError(message, file=str(target), hint=hint)
         raise numbered(error, errno.EEXIST, target)
+
+
+def _is_free(path: Path) -> bool:
+    """True for a folder that holds nothing, but files of systems and editors."""
+    try:
+        names = os.listdir(path)  # noqa: PTH208 - names alone
+    except OSError:
+        return False
+    return all(is_hidden(name) and name not in KEPT for name in names) and not path.is_symlink()
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -150,26 +168,8 @@ def _sibling(target: Path, kind: str) -> Path:
 # Locks
 
 
-def lock(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Locks an open file or folder until its descriptor is closed.
-
-    Returns:
-        False if another process has a lock that excludes this one; None if the system has no locks.
-    """
-    try:
-        import fcntl
-
-        how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):
-        return None
-    return True
-
-
-def _locked(path: Path, held: list[int]) -> bool | None:
-    """The result of :func:`lock` for a path, also False if it is gone; ``held`` gets its descriptor unless that is False.
+def _locked(path: Path, held: Descriptors) -> bool | None:
+    """The result of :func:`~neuralqx_struct.places.locks.lock` for a path, also False if it is gone; ``held`` gets its descriptor unless that is False.
 
     It is no result: an interrupt before the caller stores one would keep the lock.
     """
@@ -181,7 +181,7 @@ def _locked(path: Path, held: list[int]) -> bool | None:
         return None
     done = lock(held[-1])
     if done is False or not _leads_to(path, held[-1]):
-        _unlock(held)
+        unlock(held)
         return False
     return done
 
@@ -194,17 +194,6 @@ def _leads_to(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _unlock(held: list[int]) -> None:
-    """Unlocks and closes the descriptor in ``held``, if there is one."""
-    if not held:
-        return
-    with suppress(ImportError, OSError):  # closing is not enough where forked processes share it
-        import fcntl
-
-        fcntl.flock(held[-1], fcntl.LOCK_UN)
-    os.close(held.pop())
-
-
 class _Stage:
     """The temporary file or folder of a writer, locked until it is closed."""
 
@@ -212,7 +201,7 @@ class _Stage:
         self.target = target
         self.path = target
         self.kept: Path | None = None  # the old target, if the system cannot exchange names
-        self._held: list[int] = []  # its descriptor while it is locked
+        self._held = Descriptors()  # its descriptor while it is locked
 
     def make(self, *, folder: bool) -> None:
         """Makes and locks it."""
@@ -230,7 +219,7 @@ class _Stage:
 
     def unlock(self) -> None:
         """Unlocks the file or folder, also if it has the name of the target now."""
-        _unlock(self._held)
+        unlock(self._held)
 
     def close(self) -> None:
         """Removes it, and the old target."""
@@ -247,7 +236,10 @@ def _discard(path: Path, *, own: bool, pauses: int = 0) -> bool:
     ``own``: it belongs to this writer. ``pauses``: how often to look again, if another writer may be about
     to unlock it.
     """
-    held: list[int] = []
+    held = Descriptors()
+    if path.is_symlink():  # nobody reads a link, and a lock would be one of its target
+        _remove(path)
+        return True
     try:
         done = _locked(path, held)
         for _ in range(pauses):
@@ -259,7 +251,7 @@ def _discard(path: Path, *, own: bool, pauses: int = 0) -> bool:
         if free:
             _remove(path)
     finally:
-        _unlock(held)
+        unlock(held)
     return free
 
 
@@ -317,34 +309,39 @@ def clear_leftovers(folder: Path) -> None:
             _discard(folder / name, own=found["kind"] == "gone")
 
 
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Lets one writer at a time work in a folder, where the system has locks; the others wait."""
-    held: list[int] = []
-    with suppress(OSError):  # Windows opens no folders
-        held.append(os.open(folder, os.O_RDONLY))
-    try:
-        while held and lock(held[-1]) is False:
-            time.sleep(_PAUSE)
-        yield
-    finally:
-        _unlock(held)
-
-
 # Replacement
 
 
-def _place(stage: _Stage, refuse: Callable[[], None], *, overwrite: bool) -> None:
+def _place(stage: _Stage, refuse: Callable[[], None], *, folder: bool, overwrite: bool) -> None:
     """Gives the stage the name of the target; the old target gets the stage's name, or one of its own."""
     while True:
         refuse()
-        if overwrite and os.path.lexists(stage.target):
+        if folder and _is_free(stage.target):
+            if not _removed_empty(stage):
+                continue
+        elif overwrite and os.path.lexists(stage.target):
             _replace(stage)
             return
         with suppress(FileExistsError):  # another writer was faster
             if not _rename(stage.path, stage.target, "new"):
                 stage.path.rename(stage.target)
             return
+
+
+def _removed_empty(stage: _Stage) -> bool:
+    """Removes an empty target, whose mode the stage gets; False if somebody has filled it meanwhile."""
+    try:
+        for name in os.listdir(stage.target):  # noqa: PTH208 - names alone
+            _remove(stage.target / name)
+        stage.path.chmod(stat.S_IMODE(stage.target.stat().st_mode))
+        stage.target.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        if _is_free(stage.target):  # the system does not let it go
+            raise
+        return False
+    return True
 
 
 def _replace(stage: _Stage) -> None:

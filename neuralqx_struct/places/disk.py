@@ -69,6 +69,18 @@ class BundleWriteError(SerializationError, OSError):
     default_code = "NQX406"
 
 
+class BundleBusyError(BundleWriteError, TimeoutError):
+    """Another process writes a series for longer than ``timeout=`` allows.
+
+    Attributes:
+        process: The number of that process, if it is known.
+        host: The name of its host, if it is known.
+    """
+
+    process: int | None = None
+    host: str | None = None
+
+
 def numbered(error: _E, number: int | None, path: object) -> _E:
     """The error with the attributes that callers expect of an OSError."""
     error.errno, error.filename = number, str(path)
@@ -112,6 +124,12 @@ def refusals_named(target: Path, kind: str = "bundle") -> Iterator[None]:
         hint = f"the old {kind} is untouched; free space or choose a folder that can be written, then retry"
         refused = BundleWriteError(message, file=str(target), hint=hint)
         raise numbered(refused, error.errno, target) from error
+
+
+def sync_file(path: Path) -> None:
+    """Flushes the bytes of a file to the disk."""
+    with path.open("r+b", buffering=0) as file:
+        os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from neuralqx_struct.errors import printable
+from neuralqx_struct.places.names import is_hidden, shown_names
 from neuralqx_struct.places.urls import Place, RemotePath
 
 #: A part of the names of folders that Orbax has not finished.
@@ -93,11 +94,13 @@ def contents(root: Place, manifest: str) -> Contents | None:
 def _names_in(root: Path, manifest: str) -> Iterator[str]:
     """Yields the bundles in a folder on a disk, and in the finished steps in it; folders that cannot be read have none."""
     for name in os.listdir(root):  # noqa: PTH208 - names alone
+        if is_hidden(name):
+            continue
         if Path(root, name, manifest).is_file():
             yield name
         elif _is_finished(name) and Path(root, name).is_dir():
             with suppress(OSError):
-                inner = os.listdir(root / name)  # noqa: PTH208 - names alone
+                inner = shown_names(os.listdir(root / name))  # noqa: PTH208 - names alone
                 yield from (
                     f"{name}/{item}" for item in inner if Path(root, name, item, manifest).is_file()
                 )
@@ -113,7 +116,7 @@ def _names_below(root: RemotePath, manifest: str) -> Iterator[str]:
 
 def _is_finished(step: str) -> bool:
     """False for hidden folders, and for those of steps that Orbax has not finished."""
-    return not step.startswith(".") and UNFINISHED not in step.partition("/")[0]
+    return not is_hidden(step.partition("/")[0]) and UNFINISHED not in step.partition("/")[0]
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -73,12 +73,10 @@ def _refuse_existing(
         is_folder = target.is_dir()
     except BundleMissingError:
         return
-    message = "expected a path where nothing is, got an existing one"
-    hint: str = OVERWRITE
-    if overwrite:
-        reason = "a folder" if is_folder else foreign(target)
-        if reason is None:
-            return
-        message = f"expected a file to overwrite, got {reason}"
-        hint = "choose another path, or remove it yourself"
+    reason = "a folder" if is_folder else foreign(target)
+    if overwrite and reason is None:
+        return
+    wanted = "a file to overwrite" if overwrite else "a path where nothing is"
+    message = f"expected {wanted}, got {reason or 'an existing one'}"
+    hint = "choose another path, or remove it yourself" if reason else OVERWRITE
     raise BundleExistsError(message, file=str(target), hint=hint)

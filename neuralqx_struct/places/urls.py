@@ -22,13 +22,14 @@ from posixpath import basename
 from typing import Any, Final, Self
 
 from neuralqx_struct.errors import OVERWRITE, SerializationError, StructError
+from neuralqx_struct.places import http
 from neuralqx_struct.places.disk import (
     BundleExistsError,
     BundleMissingError,
     BundleReadError,
     BundleWriteError,
 )
-from neuralqx_struct.places.http import body, is_http
+from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.references import imported
 
 Options = Mapping[str, Any]
@@ -130,19 +131,23 @@ class RemotePath:
         return False
 
     def iterdir(self) -> Iterator[Self]:
-        """Yields the files and folders in a folder."""
-        for name, facts in self.listing().items():
+        """Yields the files and folders in a folder, but hidden ones."""
+        found = self.listing()
+        for name in shown_names(found):
+            facts = found[name]
             made = self / name
             made._facts = facts  # noqa: SLF001 - of the same class
             yield made
 
     def names(self) -> frozenset[str]:
-        """The names in a folder."""
-        return frozenset(self.listing())
+        """The names in a folder, but hidden ones."""
+        return frozenset(shown_names(self.listing()))
 
     def listing(self) -> dict[str, Mapping[str, Any]]:
         """The facts about each file and folder in a folder, by name; as they are now."""
         with self.reading():
+            if http.is_http(self.files):
+                return http.listing(self.files, self.place)
             self.files.invalidate_cache(self.place)
             found = self.files.ls(self.place, detail=True)
         named = {basename(each["name"].rstrip("/")): each for each in found}
@@ -151,8 +156,10 @@ class RemotePath:
     def files_below(self) -> dict[str, Mapping[str, Any]]:
         """The facts about each file in a folder and in the folders below it, by relative path; nothing if there is none."""
         with self.reading():
-            self.files.invalidate_cache(self.place)
             try:
+                if http.is_http(self.files):
+                    return http.files_below(self.files, self.place)
+                self.files.invalidate_cache(self.place)
                 found = self.files.find(self.place, detail=True)
             except FileNotFoundError:
                 return {}
@@ -200,13 +207,13 @@ class RemotePath:
 
     def opening(self, most: int) -> bytes:
         """The bytes of a file in one request, of a large one the first so many."""
-        return self._request(0, most)
+        return self._request(0, most)[:most]
 
     def _request(self, start: int, end: int) -> bytes:
         """The bytes from one place to another, or fewer: at the end of a file, or if the server sends others."""
         with self.reading():
-            if is_http(self.files):
-                return body(self.files, self.place, start, end)
+            if http.is_http(self.files):
+                return http.body(self.files, self.place, start, end)
             data: bytes = self.files.cat_file(self.place, start=start, end=end)
         return data
 
@@ -307,7 +314,7 @@ def place_of(path: str | os.PathLike[str] | RemotePath, options: Options | None 
 
     Raises:
         SerializationError: fsspec, or a package that it needs for this URL, is not installed; or a URL became
-            a path on the way.
+            a path on the way; or a path begins with ``~``.
     """
     if isinstance(path, RemotePath):
         return path
@@ -319,6 +326,10 @@ def place_of(path: str | os.PathLike[str] | RemotePath, options: Options | None 
             return Path(url2pathname(urlsplit(path).path))
         return located(path, options)
     made = Path(path)
+    if str(made).startswith("~"):
+        message = f"expected a path, got {str(made)!r}, which shells alone understand"
+        hint = "pass os.path.expanduser(path), or the whole path of a file of this name"
+        raise SerializationError(message, code="NQX401", hint=hint)
     if _MANGLED.match(str(made)) is None:
         return made
     message = f"expected a path, got the URL {_SECRETS.sub('', str(made))} as one"
@@ -330,8 +341,11 @@ def located(url: str, options: Options | None = None) -> RemotePath:
     """The file or folder behind a URL; the arguments are those of :func:`place_of`."""
     core = imported("fsspec.core", "remote", "URLs")
     named = RemotePath(None, "", url, tuple(_secrets(url, options or {})))
+    given = dict(options or {})
+    if url.lower().startswith(("http://", "https://")):
+        given.setdefault("get_client", http.client)
     with named.reading():
-        files, place = core.url_to_fs(url, **(options or {}))
+        files, place = core.url_to_fs(url, **given)
     return RemotePath(files, place, url, tuple(_secrets(url, options or {})))
 
 

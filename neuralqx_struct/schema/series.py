@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, closest_version, path_meant, shell_word
+from neuralqx_struct.places.names import entries
 from neuralqx_struct.schema.lock import WAIVERS_NAME, payload_fingerprint, payload_fingerprints
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
@@ -291,7 +292,7 @@ def _earlier(series: Series, find: Find) -> Iterable[Document]:
 
 def version_files(folder: Path) -> list[Path]:
     """The files of a folder that can be versions of a schema."""
-    files = [path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file()]
+    files = [path for path in entries(folder) if path.suffix in SUFFIXES and path.is_file()]
     return sorted(path for path in files if path.name != WAIVERS_NAME)
 
 
@@ -305,7 +306,7 @@ def layout_files(folder: Path | None) -> dict[str, Path]:
     place = None if folder is None else layout_folder(folder)
     if place is None or not place.is_dir():
         return {}
-    files = [file for file in sorted(place.iterdir()) if file.suffix in SUFFIXES]
+    files = [file for file in entries(place) if file.suffix in SUFFIXES]
     return {file.stem: file for file in files if file.is_file()}
 
 
@@ -316,7 +317,7 @@ def schema_folders(path: Path) -> list[Path]:
     """
     if not path.is_dir() or any(map(_is_version, version_files(path))):
         return [path]
-    inner = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
+    inner = [folder for folder in entries(path) if folder.is_dir()]
     named = [folder for folder in inner if any(map(_is_version, version_files(folder)))]
     return named or [path]
 
@@ -338,7 +339,7 @@ def refuse_bundle(path: Path) -> None:
 
 
 def _nested_hint(path: Path) -> str:
-    inner = sorted(p.name for p in path.iterdir() if p.is_dir() and any(p.glob("v*.*")))
+    inner = [p.name for p in entries(path) if p.is_dir() and any(p.glob("v*.*"))]
     if not inner:
         return "name the files v1.yaml, v2.yaml, ..."
     return f"its folders are schemas: {', '.join(inner)}"

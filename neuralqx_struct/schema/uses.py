@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.places.names import entries
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_file
@@ -65,8 +66,8 @@ def beside(folder: Path) -> Find:
 
     def find(identity: str, version: int) -> Document | None:
         named = [root / identity, root / identity.rpartition(".")[2]]
-        inner = root.iterdir() if root.is_dir() else ()
-        others = sorted(place for place in inner if place.is_dir())
+        inner = entries(root) if root.is_dir() else ()
+        others = [place for place in inner if place.is_dir()]
         for place in dict.fromkeys([*named, *others[:_MOST_FOLDERS]]):
             for suffix in SUFFIXES:
                 file = place / f"v{version}{suffix}"

@@ -18,7 +18,7 @@ from neuralqx_struct.errors import Diagnostic, StructError, ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, Values
 from neuralqx_struct.printing import brief
 from neuralqx_struct.struct.equality import EXACT_TYPES, static_key
-from neuralqx_struct.struct.pytree import Pair, load_pair, store_pair
+from neuralqx_struct.struct.pytree import Pair, load_pair, put, store_pair
 
 try:  # JAX has no public function that returns whether it is tracing
     from jax._src.core import trace_state_clean
@@ -173,15 +173,24 @@ def verify(self: Any) -> None:
 
 
 def rederive(self: Any) -> None:
-    """Compute the derived fields anew, and run the checks of construction; the instance is changed only if they pass."""
+    """Compute the derived fields anew, and run the checks of construction; the instance is changed only if they pass.
+
+    Values that ``object.__setattr__`` has planted are checked like all others, and are then those of the pytree too.
+    """
     cls = type(self)
-    cls.__nqx_layout__.reveal(self, load_pair(self))
+    planted = False
+    for name, value in cls.__nqx_layout__.values(load_pair(self)):
+        if name not in self.__dict__:
+            put(self, name, value)
+        planted |= self.__dict__[name] is not value
     before = {name: self.__dict__[name] for name in cls.__nqx_derive__ if name in self.__dict__}
     try:
-        checked(self)
+        pair = checked(self)
     except BaseException:
         self.__dict__.update(before)
         raise
+    if planted:
+        store_pair(self, pair)
     _drop_traced(self)
 
 

@@ -165,7 +165,7 @@ def test_targets(tmp_path):
         source, source, compress=True, overwrite=True
     )  # onto itself: the old files are still mapped
     assert bundle.verify(done.out) == [] and not done.linked
-    (tmp_path / "other").mkdir()
+    (tmp_path / "other/inner").mkdir(parents=True)
     with pytest.raises(BundleExistsError):
         convert(source, tmp_path / "other", overwrite=True)
     with pytest.raises(FileNotFoundError):

@@ -4,11 +4,14 @@ import errno
 import io
 import json
 import os
+import resource
+import sys
 import zipfile
 
 import numpy as np
 import pytest
 
+import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle import storage as forms
 from neuralqx_struct.errors import SerializationError, UntrustedError
@@ -96,6 +99,7 @@ def test_only_bundles_are_overwritten(tmp_path):
     (extension / "manifest.json").write_text('{"manifest_version": 3, "name": "x"}')
     folder = tmp_path / "folder"
     folder.mkdir()
+    (folder / "notes").touch()
     text = tmp_path / "text.zip"
     text.write_text("hello")
     pipe = tmp_path / "pipe"
@@ -186,3 +190,20 @@ def test_what_the_system_refuses_names_the_bundle_and_the_file(tmp_path, monkeyp
         BundleReadError, match=r"arrays\.npz: expected to read the bundle, got: Permission denied"
     ):
         arrays["w"]
+
+
+@pytest.mark.parametrize(
+    ("store", "size"), [("npz", 8), ("npz", 100_000), ("safetensors", 100_000)]
+)
+def test_loads_with_few_descriptors(tmp_path, store, size):
+    """Small files are copied, and larger ones where the process has no descriptor left for a map."""
+    path = s.export({"w": np.arange(size)}, tmp_path / "a", store=store)
+    s.load(path)  # imports all
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(map(int, os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")))  # noqa: PTH208
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, before[1]))
+        kept = [s.load(path) for _ in range(60)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert all(np.array_equal(each["w"], np.arange(size)) for each in kept)

@@ -2,6 +2,8 @@
 
 import ast
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError
+from neuralqx_struct.formats.store import STORES
 from neuralqx_struct.formats.table import ForeignArray, ForeignFile, Format, checked, register
 from tests.builders import ROOT, invoke
 
@@ -106,6 +109,18 @@ def test_a_missing_member_or_a_name_twice_is_an_error_at_once():
         Format(name="toy", title="a toy")
     with pytest.raises(ValueError, match="of different names, got 'npz' twice"):
         register([formats.FORMATS["npz"]])
+
+
+def test_kinds_are_imported_when_they_are_used():
+    """Each row has the facts that are needed before: its name, and whether it has a store."""
+    code = "import sys, neuralqx_struct.bundle, neuralqx_struct.formats as f; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = {f"neuralqx_struct.formats.{module}" for _, module, _, _ in formats._ROWS}
+    assert modules.isdisjoint(done.stdout.split())
+    for name, _, _, has_store in formats._ROWS:
+        kind = formats.FORMATS[name]
+        assert kind.name == name and (kind.store is not None) == has_store
+        assert kind.store is None or STORES[name] is kind.store
 
 
 def test_no_other_code_names_kinds():

@@ -204,6 +204,26 @@ def test_it_is_written_in_the_background(toy, tmp_path):
     assert s.load(pending.wait())["w"].tolist() == [1, 1]
 
 
+def test_it_writes_what_the_manifest_describes(toy, tmp_path):
+    """Else nobody could load it."""
+
+    def other(file, arrays, compress, tick):
+        return write(
+            file, {name: each.astype("f8") for name, each in arrays.items()}, compress, tick
+        )
+
+    stores.STORES["toy"] = file_store(
+        FileFormat(write=other, index=read_index, entry=entry),
+        name="toy",
+        suffix="flat",
+        compression="never",
+    )
+    with pytest.raises(s.SerializationError, match=r"float32\[2\].*float64") as info:
+        s.export({"w": np.ones(2, "f4")}, tmp_path / "a", store="toy")
+    assert (info.value.code, info.value.diagnostics[0].path) == ("NQX430", "$.arrays.w")
+    assert not (tmp_path / "a").exists()
+
+
 def test_a_missing_member_is_an_error_at_once():
     with pytest.raises(TypeError, match="missing"):
         Store(name="toy", suffix="flat")

@@ -5,16 +5,20 @@ import fcntl
 import os
 import random
 import signal
+import stat
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
-from neuralqx_struct import bundle
+import neuralqx_struct as s
+from neuralqx_struct import bundle, formats
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.places import atomic as replacement
-from tests.builders import FORMS, everything, interruptions, simple
+from neuralqx_struct.schema.text.loader import replace_text
+from tests.builders import FORMS, everything, interruptions, simple, write_linked
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -254,9 +258,7 @@ def test_what_comes_to_stand_at_the_target_meanwhile_is_judged_too(tmp_path, ove
         return "the notes of somebody else" if path.read_text() == "theirs" else None
 
     with (
-        pytest.raises(
-            FileExistsError, match="the notes of somebody else" if overwrite else "overwrite=True"
-        ),
+        pytest.raises(FileExistsError, match="the notes of somebody else"),
         replacement.staged(target, folder=False, overwrite=overwrite, foreign=foreign) as stage,
     ):
         stage.write_text("mine")
@@ -287,8 +289,9 @@ def test_a_rename_that_fails_says_of_what(tmp_path):
 
 def test_a_target_that_another_writer_replaces_meanwhile_is_looked_at_again(tmp_path):
     target, fresh = tmp_path / "ckpt", tmp_path / "fresh"
-    target.mkdir()
-    fresh.mkdir()
+    for folder in (target, fresh):
+        folder.mkdir()
+        (folder / "old").touch()
     seen = []
 
     def foreign(path):
@@ -320,3 +323,51 @@ def test_a_writer_that_is_overtaken_after_its_last_look_overwrites_nothing(tmp_p
     assert len(looks) == 2
     assert (bundle.read(path).arrays["w"] == 1.0).all()
     assert [entry.name for entry in tmp_path.iterdir()] == ["ckpt"]
+
+
+def seal(path):
+    manifest = path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"step"', '"epoch"'))
+    bundle.seal(path)
+
+
+WRITERS = {
+    "npz": lambda path: s.export({"w": np.ones(3)}, path),
+    "safetensors": lambda path: s.export({"w": np.ones(3)}, path, store="safetensors"),
+    "zip": lambda path: s.export({"w": np.ones(3)}, path.with_suffix(".zip")),
+    "background": lambda path: s.export({"w": np.ones(3)}, path, asynchronous=True).wait(),
+    "over": lambda path: s.export({"w": np.ones(3)}, path.with_name("old"), overwrite=True),
+    "seal": lambda path: seal(path.with_name("old")),
+    "linked": lambda path: write_linked(
+        path.with_name("old"), path, {"version": 1, "manifest": 5, "arrays": {}}
+    ),
+    "text": lambda path: replace_text(path.with_suffix(".yaml"), "a: 1"),
+    "foreign": lambda path: formats.write(path.with_suffix(".npz"), "npz", {"w": np.ones(3)}),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch, writer):
+    """A power cut after the rename finds the bytes of every file, and its name in the folder."""
+    s.export({"step": 1}, tmp_path / "old")
+    flushed, places, real, place = set(), [], os.fsync, replacement._place
+
+    def fsync(descriptor):
+        found = os.fstat(descriptor)
+        flushed.add((found.st_ino, found.st_size if stat.S_ISREG(found.st_mode) else None))
+        real(descriptor)
+
+    def placed(stage, *given, **options):
+        made = [stage.path, *stage.path.rglob("*")]
+        for path in made:
+            found = path.stat()
+            size = found.st_size if path.is_file() else None
+            assert (found.st_ino, size) in flushed, path
+        places.append(stage.target.parent.stat().st_ino)
+        flushed.clear()
+        place(stage, *given, **options)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(replacement, "_place", placed)
+    WRITERS[writer](tmp_path / "new")
+    assert len(places) == 1 and (places[0], None) in flushed

@@ -416,6 +416,19 @@ class TestLife:
         with pytest.raises(FrozenStructError):
             bag.items = []
 
+    def test_rederive_sees_planted_values(self):
+        class Net(s.Struct):
+            meta: tuple = s.field(static=True)
+            size: int = s.field(static=True, derived=lambda self: len(self.meta))
+
+        net = Net((1, 2))
+        object.__setattr__(net, "meta", [1, 2])
+        with pytest.raises(s.ValidationError, match="NQX110"):
+            net.rederive()
+        object.__setattr__(net, "meta", (1, 2, 3))
+        net.rederive()
+        assert net.size == 3 and jax.tree.map(lambda leaf: leaf, net) == Net((1, 2, 3))
+
     def test_defaults(self):
         class A(s.Struct):
             history: list = s.field(default_factory=list)

@@ -56,24 +56,18 @@ _DUPLICATE_KEY = {"yaml": "NQX002", "json": "NQX014"}
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Writes a text file completely, with the folders above it, or leaves the old one.
+    """Writes a text file completely, with the folders above it, or leaves the old one; a link is followed.
 
     Raises:
-        OSError: The system refused it.
+        BundleWriteError: The system refused it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    from neuralqx_struct.places.atomic import staged  # readers do without
+
     file = Path(os.path.realpath(path))
-    temporary = file.with_name(f".{file.name[:100]}.tmp-{os.urandom(6).hex()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
+    with staged(file, folder=False, overwrite=True, foreign=lambda _: None, kind="file") as stage:
+        stage.write_text(text, encoding="utf-8")
         with suppress(FileNotFoundError):
-            temporary.chmod(stat.S_IMODE(file.stat().st_mode))
-        temporary.replace(file)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+            stage.chmod(stat.S_IMODE(file.stat().st_mode))
 
 
 def read_text(text: str | bytes, name: str = "<text>", *, format: Format = "yaml") -> Source:  # noqa: A002

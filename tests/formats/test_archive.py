@@ -1,0 +1,47 @@
+"""The directory of a zip archive: members lie apart from each other."""
+
+import io
+import struct
+import zipfile
+
+import pytest
+
+from neuralqx_struct.errors import UntrustedError
+from neuralqx_struct.formats.archive import read_directory
+
+PLACE = 42  # of the local header, in an entry of the directory
+
+
+def stored(**members):
+    """A zip of members that are stored."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def nested(apart):
+    """A zip of `a` and `b`, whose headers all agree; `b` lies behind `a`, or is a part of its data."""
+    inner = stored(b="data of b")
+    local = inner[: inner.index(b"PK\1\2")]
+    whole = bytearray(stored(a=local, b="data of b"))
+    second = whole.rindex(b"PK\1\2")
+    [place] = struct.unpack_from("<I", whole, second + PLACE)
+    inside = whole.index(local)
+    assert inside < place
+    if not apart:
+        struct.pack_into("<I", whole, second + PLACE, inside)
+    return memoryview(bytes(whole))
+
+
+def test_members_inside_of_others_are_refused():
+    assert [member.name for member in read_directory(nested(apart=True))] == ["a", "b"]
+    with pytest.raises(UntrustedError, match="'b' inside another") as info:
+        read_directory(nested(apart=False))
+    assert info.value.code == "NQX509"
+    with zipfile.ZipFile(
+        io.BytesIO(nested(apart=False))
+    ) as archive:  # nothing else is wrong with it
+        names = {name: archive.read(name) for name in ("a",)}
+    assert names["a"].endswith(b"data of b")
