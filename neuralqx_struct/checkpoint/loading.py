@@ -26,6 +26,7 @@ from neuralqx_struct.checkpoint.options import (
     decode_options,
     require_like,
     shardings_like,
+    with_code,
     with_reason,
 )
 from neuralqx_struct.classes.documents import (
@@ -260,6 +261,8 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
     with collector_paused():
         value = decoder.decode(payload.document["manifest"])
     decoder.finish()
+    if options.like is not None and options.select is None:
+        value = with_code(value, options.like, options.report)
     if isinstance(options.select, Selection):
         found = options.select.findings("select=")
         if has_errors(found):

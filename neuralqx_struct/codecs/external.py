@@ -22,7 +22,6 @@ import numpy as np
 from jax.tree_util import default_registry
 
 from neuralqx_struct.codecs.nodes import Codec, Encoder
-from neuralqx_struct.codecs.remedies import base_names
 from neuralqx_struct.errors import SerializationError, printable
 from neuralqx_struct.manifest.kinds import EXTERNAL
 from neuralqx_struct.paths import FieldName, Path
@@ -47,33 +46,65 @@ _CODE = (
     type(jax.jit(abs)),  # of all jitted functions; JAX has no public name for it
     type(functools.cache(abs)),
 )
-#: Classes of libraries whose instances are code, by the names of the classes that they derive from.
-_LIBRARY_CODE = frozenset(
-    {
-        "flax.linen.module:Module",
-        "flax.nnx.graphlib:GraphDef",
-        "optax._src.base:GradientTransformation",
-        "optax.transforms._accumulation:MultiSteps",
-    }
-)
+_METHODS = (types.MethodType, types.BuiltinFunctionType)
+#: Classes of libraries whose instances are code: the package, and the class or one that it derives from. Their modules have
+#: moved between releases.
+_LIBRARY_CODE = {
+    ("flax.linen", "Module"),
+    ("flax.nnx", "GraphDef"),
+    ("optax", "GradientTransformation"),
+    ("optax", "MultiSteps"),
+}
+
+
+def _is_library_code(cls: type) -> bool:
+    named = [(f"{base.__module__}.", base.__qualname__) for base in cls.__mro__]
+    return any(
+        name == known and module.startswith(f"{package}.")
+        for module, name in named
+        for package, known in _LIBRARY_CODE
+    )
 
 
 def external_name(value: Any) -> str | None:
-    """The name of a value that is no data; None for data, and for a partial function that holds arrays."""
+    """The name of a value that is no data; None for data, and for a method or partial function whose object or arguments hold arrays."""
     if type(value) is functools.partial:
-        held = jax.tree.leaves((value.args, value.keywords))
-        holds_arrays = any(isinstance(each, (np.ndarray, jax.Array)) for each in held)
-        return None if holds_arrays else external_name(value.func)
+        return None if _holds_arrays([value.args, value.keywords]) else external_name(value.func)
     if isinstance(value, types.ModuleType):
         return printable(value.__name__)
-    names = base_names(type(value))
-    if not _LIBRARY_CODE.isdisjoint(names):
-        return printable(names[0])
+    kind = type(value)
+    own = f"{kind.__module__}:{kind.__qualname__}"
+    if _is_library_code(kind):
+        return printable(own)
     if not isinstance(value, _CODE):
         return None
+    if isinstance(value, _METHODS) and _holds_arrays([value.__self__]):
+        return None
     name = getattr(value, "__qualname__", None)
-    own = f"{getattr(value, '__module__', None)}:{name}"
-    return printable(own if isinstance(name, str) else names[0])
+    if isinstance(name, str):
+        own = f"{getattr(value, '__module__', None) or 'builtins'}:{name}"
+    return printable(own)
+
+
+def _holds_arrays(inside: list[Any]) -> bool:
+    """True if an array is anywhere in these values: in containers, registered objects, or attributes of others."""
+    seen: dict[int, Any] = {}  # keeps the objects, so that no two have one id
+    while inside:
+        value = inside.pop()
+        if isinstance(value, (np.ndarray, jax.Array)):
+            return True
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, Mapping):
+            inside += value.values()
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            inside += value
+        elif external_name(value) is None:
+            parts = default_registry.flatten_one_level(value)
+            inside += vars(value).values() if parts is None and hasattr(value, "__dict__") else ()
+            inside += () if parts is None else (*parts[0], parts[1])
+    return False
 
 
 def _encode_external(value: Any, _: Encoder) -> Members:

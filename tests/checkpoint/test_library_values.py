@@ -98,10 +98,27 @@ def test_what_came_back_works(tmp_path):
     OPTIMISER.update(PARAMS, held["opt"], PARAMS)
 
 
+class Keeper:
+    def __init__(self):
+        self.held = {"w": [np.ones(2)]}
+
+    def read(self):
+        return self.held
+
+
+class Plain:
+    def run(self): ...
+
+
+MODEL = eqx.nn.Linear(2, 2, key=jax.random.key(0))
 REFUSED = {
     "nnx module": (NET, "nnx.state"),
     "nnx random streams": (nnx.Rngs(0), "nnx.state"),
     "partial with arrays": (functools.partial(len, np.ones(2)), "tree_util.Partial"),
+    "partial with a module": (functools.partial(len, x=[MODEL]), "tree_util.Partial"),
+    "partial of a method with arrays": (functools.partial(MODEL.__call__), "tree_util.Partial"),
+    "method of a module": (MODEL.__call__, "save the object"),
+    "method of an object with arrays": (Keeper().read, "save the object"),
     "partition": (jax.sharding.PartitionSpec("x"), "tuple(spec)"),
     "shape": (jax.ShapeDtypeStruct((2,), np.float32), "abstract=True"),
 }
@@ -121,7 +138,12 @@ EXTERNAL = {
     "jitted": (jax.jit(own), f"{__name__}:own"),
     "custom derivative": (jax.custom_jvp(own), f"{__name__}:own"),
     "bound method": (nn.Dense(3).apply, "flax.linen.module:Module.apply"),
+    "method without arrays": (Plain().run, f"{__name__}:Plain.run"),
+    "method of a builtin": ([].append, "builtins:list.append"),
     "partial": (functools.partial(own, 3), f"{__name__}:own"),
+    "partial of keys without order": (functools.partial(own, {1: 2, "a": 3}), f"{__name__}:own"),
+    "partial of an iterator": (functools.partial(own, iter([1])), f"{__name__}:own"),
+    "several steps": (optax.MultiSteps(OPTIMISER, 2), "optax.transforms._accumulation:MultiSteps"),
     "class": (Holder, f"{__name__}:Holder"),
     "module": (np.linalg, "numpy.linalg"),
     "logger": (logging.getLogger("lab"), "logging:Logger"),
@@ -163,6 +185,20 @@ def test_a_module_of_equinox_loads_like_a_new_one(tmp_path):
     again = s.load(s.export({"model": model}, tmp_path / "ckpt"), like={"model": fresh})
     assert np.array_equal(again["model"](jnp.ones(2)), model(jnp.ones(2)))
     assert again["model"].final_activation is fresh.final_activation
+
+
+def test_a_bundle_without_the_code_of_a_module_loads_like_a_new_one(tmp_path):
+    model, fresh = (eqx.nn.MLP(2, 1, 8, 2, key=jax.random.key(seed)) for seed in (0, 1))
+    path = s.export({"model": eqx.filter(model, eqx.is_array)}, tmp_path / "ckpt")
+    report = []
+    again = s.load(path, like={"model": fresh}, report=report)
+    assert np.array_equal(again["model"](jnp.ones(2)), model(jnp.ones(2)))
+    assert [each.path for each in report if each.code == "NQX425"] == [
+        "$['model'].activation",
+        "$['model'].final_activation",
+    ]
+    with pytest.raises(s.SerializationError, match=r"\$\['model'\].*like="):
+        s.load(path, like={"model": fresh, "more": fresh.activation})
 
 
 class WithDefault(s.Struct):
