@@ -276,7 +276,7 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
         require_like(value, options.like, whole=options.select is None)
     for name in options.fill.keys() - decoder.seen_fields:
         message = (
-            f"expected names of fields in fill=, got {name!r}, which no Struct of this payload has"
+            f"expected names of fields in fill=, got {name!r}, which no class of this payload has"
         )
         hint = did_you_mean(name, decoder.seen_fields) or "leave it out"
         raise SerializationError(message, path="$", code="NQX415", hint=hint)

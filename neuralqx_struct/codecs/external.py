@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import logging
 import types
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -22,9 +22,9 @@ import numpy as np
 from jax.tree_util import default_registry
 
 from neuralqx_struct.codecs.nodes import Codec, Encoder
-from neuralqx_struct.errors import SerializationError, printable
+from neuralqx_struct.errors import Diagnostic, SerializationError, printable
 from neuralqx_struct.manifest.kinds import EXTERNAL
-from neuralqx_struct.paths import FieldName, Path
+from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.struct.pytree import path_part
 
 if TYPE_CHECKING:
@@ -126,12 +126,50 @@ def _decode_external(node: Members, decoder: ClassDecoder) -> Any:
 
 
 def decode_member(cls: type, name: Hashable, node: Node, decoder: ClassDecoder) -> Any:
-    """The value of a member of an instance; the default of a dataclass in place of code that ``like`` does not have."""
-    if EXTERNAL.matches(node) and not value_in_like(decoder, name):
-        declared = getattr(cls, "__dataclass_fields__", {}).get(name)
-        if declared is not None and declared.default is not dataclasses.MISSING:
-            return declared.default
-    return decoder.decode(node, name)
+    """The value of a member of an instance; in place of code, as :func:`given_value`."""
+    given = given_value(cls, name, decoder) if EXTERNAL.matches(node) else ()
+    return given[0] if given else decoder.decode(node, name)
+
+
+def given_value(cls: type, name: Hashable, decoder: ClassDecoder) -> tuple[Any, ...]:
+    """The value of a field of a dataclass or namedtuple that the payload lacks, or has as code, in a tuple.
+
+    The caller gives it, or it is the default of the class; the tuple is empty without either.
+    """
+    declared = getattr(cls, "__dataclass_fields__", {}).get(name)
+    default: Callable[[], Any] | None = None
+    if declared is not None and declared.default is not dataclasses.MISSING:
+        default = lambda: declared.default  # noqa: E731
+    elif declared is not None and declared.default_factory is not dataclasses.MISSING:
+        default = declared.default_factory
+    elif name in getattr(cls, "_field_defaults", {}):
+        default = lambda: cls._field_defaults[name]  # type: ignore[attr-defined]  # noqa: E731
+    return given_or_default(name, decoder, default)
+
+
+def given_or_default(
+    name: Hashable, decoder: ClassDecoder, default: Callable[[], Any] | None, *, noted: bool = True
+) -> tuple[Any, ...]:
+    """The value of a field that the payload lacks: of ``fill``, of ``like``, or its default; in a tuple, which may be empty.
+
+    Args:
+        name: The field.
+        decoder: The decoder, at the object with the field.
+        default: Makes the default; None if the field has none.
+        noted: Whether the report has a line, if neither ``fill`` nor the payload has the value.
+    """
+    options = decoder.options
+    if name in options.fill:
+        return (options.fill[str(name)],)
+    message = "took the value of like=, the payload has none"
+    held = value_in_like(decoder, FieldName(str(name)))
+    if not held and default is not None:
+        message = "took the default, the payload has no value"
+        held = (default(),)
+    if held and noted:
+        path = format_path((*decoder.path, FieldName(str(name))))
+        options.report.append(Diagnostic("NQX425", "info", message, path))
+    return held
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """Values of the libraries around JAX are saved as what they are, or refused with what to do instead."""
 
+import collections
+import dataclasses
 import functools
 import logging
+import sys
 
 import equinox as eqx
 import flax.core
@@ -220,6 +223,58 @@ def test_code_may_be_a_default_or_filled_in(tmp_path):
     assert WithDefault.load(path, fill={"loss": max}).loss is max
     data = s.export(DataWithDefault(jnp.ones(2), len), tmp_path / "b")
     assert s.load(data).loss is own
+
+
+def named(fields):
+    """A namedtuple, a dataclass, one of JAX, one of Flax and a module of Equinox, with some fields."""
+    body = {"__module__": __name__, "__qualname__": "Changing", "__annotations__": {}}
+    for name, default in fields.items():
+        body["__annotations__"][name] = object
+        if default is not None:
+            body[name] = default
+    defaults = [default for default in fields.values() if default is not None]
+    plain = type("Changing", (), dict(body))
+    return {
+        "namedtuple": collections.namedtuple(
+            "Changing", fields, defaults=defaults, module=__name__
+        ),
+        "dataclass": dataclasses.dataclass(plain),
+        "jax": jax.tree_util.register_dataclass(
+            dataclasses.dataclass(type("Changing", (), dict(body))), [*fields], []
+        ),
+        "flax": flax.struct.dataclass(type("Changing", (), dict(body))),
+        "equinox": type(eqx.Module)("Changing", (eqx.Module,), dict(body)),
+    }
+
+
+@pytest.mark.parametrize("kind", named({"x": None}))
+def test_a_class_that_gained_or_lost_fields(kind, tmp_path, monkeypatch):
+    def define(**fields):
+        cls = named(fields)[kind]
+        monkeypatch.setattr(sys.modules[__name__], "Changing", cls, raising=False)
+        return cls
+
+    old = define(x=None, y=2.5)
+    path = s.export([old(x=jnp.ones(2), y=3.5)], tmp_path / "ckpt")
+    new = define(x=None, y=2.5, z=7)
+    report = []
+    [loaded] = s.load(path, report=report)
+    assert type(loaded) is new and (loaded.y, loaded.z) == (3.5, 7)
+    assert [(each.code, each.path) for each in report] == [("NQX425", "$[0].z")]
+    assert s.load(path, like=[new(jnp.zeros(2), 0.0, 9)])[0].z == 9
+    assert s.load(path, fill={"z": 8})[0].z == 8
+
+    define(x=None, w=None)
+    with pytest.raises(s.SerializationError) as caught:
+        s.load(path)
+    found = {(each.code, each.path) for each in caught.value.diagnostics}
+    assert found == {("NQX414", "$[0].w"), ("NQX415", "$[0].y")}
+    assert s.load(path, fill={"w": 1}, unknown="drop")[0].w == 1
+
+    define(x=None)
+    report = []
+    assert not hasattr(s.load(path, unknown="warn", report=report)[0], "y")
+    assert [(each.code, each.severity) for each in report] == [("NQX415", "warning")]
 
 
 @pytest.mark.parametrize("name", REFUSED)
