@@ -10,7 +10,15 @@ from neuralqx_struct.errors import has_errors
 from neuralqx_struct.manifest.text import parse_manifest
 
 NAMES = ("a", "b", "c", "d")
-TYPES = ("int", "float", "str", '"float32[_]"', "list[Part]", "Part | null", '"dict[str, int32[k]]"')
+TYPES = (
+    "int",
+    "float",
+    "str",
+    '"float32[_]"',
+    "list[Part]",
+    "Part | null",
+    '"dict[str, int32[k]]"',
+)
 
 
 def text_of(version, fields, steps):
