@@ -73,7 +73,7 @@ def value(declared, chance):
             parts = [part() for _ in range(chance.randrange(3))]
             form = chance.choice([list, tuple, "numbers", "texts"])
             if form in (list, tuple) or not parts:
-                return parts if form != tuple else tuple(parts)
+                return parts if form is not tuple else tuple(parts)
             keys = range(len(parts)) if form == "numbers" else map(str, range(len(parts)))
             return dict(zip(keys, parts, strict=True))
     return {key: np.zeros(2, "int32") for key in chance.sample(["x", "y"], chance.randrange(3))}
