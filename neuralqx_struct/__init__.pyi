@@ -79,4 +79,6 @@ from neuralqx_struct.trees import split as split
 
 __version__: str
 
-def check_of_class(cls: type) -> collections.abc.Callable[[typing.Any], list[Diagnostic]]: ...
+def check_of_class(
+    cls: type, fields: tuple[str, ...]
+) -> collections.abc.Callable[[typing.Any], list[Diagnostic]]: ...

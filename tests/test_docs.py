@@ -301,7 +301,7 @@ def test_settings_of_editors_name_the_published_schemas_and_match_files_and_find
         validator = jsonschema.Draft202012Validator(json.loads(read(schema)))
         files = [file for pattern in patterns for file in ROOT.glob(pattern)]
         assert all(validator.is_valid(yaml.safe_load(file.read_text())) for file in files)
-        assert files or "layouts" in patterns[0]  # no schema of this repository has one
+        assert files or "/v*" not in patterns[0]  # no schema of this repository has others
     wrong = tmp_path / "v1.yaml"
     wrong.write_text(documents_of(["structs: {Net: {fields: {x: imt}}}\n"])[1], encoding="utf-8")
     line = invoke("schema", "lint", wrong).stdout.splitlines()[0]

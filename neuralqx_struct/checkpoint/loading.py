@@ -26,6 +26,7 @@ from neuralqx_struct.checkpoint.options import (
     decode_options,
     require_like,
     shardings_like,
+    with_code,
     with_reason,
 )
 from neuralqx_struct.classes.documents import (
@@ -268,6 +269,8 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
     with collector_paused():
         value = decoder.decode(payload.document["manifest"])
     decoder.finish()
+    if options.like is not None and options.select is None:
+        value = with_code(value, options.like, options.report)
     if isinstance(options.select, Selection):
         found = options.select.findings("select=")
         if has_errors(found):
@@ -281,7 +284,7 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
         require_like(value, options.like, whole=options.select is None)
     for name in options.fill.keys() - decoder.seen_fields:
         message = (
-            f"expected names of fields in fill=, got {name!r}, which no Struct of this payload has"
+            f"expected names of fields in fill=, got {name!r}, which no class of this payload has"
         )
         hint = did_you_mean(name, decoder.seen_fields) or "leave it out"
         raise SerializationError(message, path="$", code="NQX415", hint=hint)

@@ -20,6 +20,7 @@ import numpy as np
 from jax.tree_util import default_registry
 
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
+from neuralqx_struct.codecs.external import external_name
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import (
     READ_MORE,
@@ -39,7 +40,7 @@ from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import class_ref, defined_again
 from neuralqx_struct.struct.pytree import path_parts
-from neuralqx_struct.trees import leaves_with_paths
+from neuralqx_struct.trees import flattened, leaves_with_paths
 from neuralqx_struct.types.arrays import DtypeHint
 
 __all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options", "with_reason"]
@@ -93,6 +94,28 @@ def require_like(value: Any, like: Any, *, whole: bool) -> None:
         found[-1] = Diagnostic("NQX411", "error", message, "$", hint=_HINT)
     if found:
         raise SerializationError(found)
+
+
+def with_code(value: Any, like: Any, report: list[Diagnostic]) -> Any:
+    """The object with the code of another in place of None: it was saved without, as filters of Equinox leave it."""
+    leaves, structure = flattened(value, _is_none)
+    wanted, other = flattened(like, _is_none)
+    pairs = enumerate(zip(leaves, wanted, strict=False))
+    places = [n for n, (held, code) in pairs if held is None and external_name(code) is not None]
+    if not places or structure != other:
+        return value
+    keys, _ = jax.tree_util.tree_flatten_with_path(like, is_leaf=_is_none)
+    for place in places:
+        leaves[place] = wanted[place]
+        path = format_path(path_parts(keys[place][0]))
+        report.append(
+            Diagnostic("NQX425", "info", "took the value of like=, the payload has none", path)
+        )
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
 
 
 def differences(value: Any, like: Any, *, whole: bool, at: Path = ()) -> Iterator[Diagnostic]:

@@ -24,20 +24,21 @@ import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.options import decode_options
-from neuralqx_struct.checkpoint.warm_rules import Resize, WarmRules, read_rules
-from neuralqx_struct.classes.documents import series_of_class
+from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.external import external_name
 from neuralqx_struct.codecs.jax import NAMED_CODECS, StructDecoder
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.errors import (
     Diagnostic,
+    SchemaError,
     SerializationError,
     StructError,
     did_you_mean,
     printable,
 )
 from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.layouts.warm_rules import Resize, WarmRules, cannot_fit, read_rules
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import Path, match_glob
@@ -141,8 +142,9 @@ def warm_start(
     Args:
         path: The bundle, a path or a URL. One of the same schema as the model is migrated first.
         like: The fresh model: any tree of arrays. Its static values and its code stay.
-        rules: Stored paths and sizes that differ: a mapping with ``paths``, ``sizes`` and ``of``, a file or its text. See
-            :class:`~neuralqx_struct.checkpoint.warm_rules.WarmRules`.
+        rules: Stored paths and sizes that differ: a mapping with ``paths``, ``sizes`` and ``of``, a file or its text, or the
+            name of a file in the folder ``warm`` of the model's schema. See
+            :class:`~neuralqx_struct.layouts.warm_rules.WarmRules`.
         schema: The schema of the bundle, for ``of``, where the bundle lacks the steps that lead there.
         verify: Check every byte that is read against its checksum.
         limits: Sizes above which the bundle is refused.
@@ -156,13 +158,33 @@ def warm_start(
             kept is a ``jax.ShapeDtypeStruct``.
         SchemaError: The rules have errors.
     """
-    read, place = read_rules(rules), place_of(path, storage_options)
+    series = series_of_class(type(like))
+    read, _ = read_rules(rules, None if series is None else series.folder)
+    _require_model(read, like)
+    place = place_of(path, storage_options)
     try:
         payload = bundle.read(place, verify=verify, limits=limits)
         payload = _brought(payload, read, like, schema)
         return _Start(like, read, _stored_leaves(payload)).result()
     except StructError as error:
         raise error.in_file(str(place)) from error.__cause__
+
+
+def _require_model(rules: WarmRules, like: Any) -> None:
+    """Refuses rules of a model of another schema.
+
+    Raises:
+        SchemaError: NQX404: they are.
+    """
+    document = document_of(type(like))
+    if rules.into is None or document is None:
+        return
+    got = f"{document.id}@{document.version}"
+    if rules.into != got:
+        message = f"expected a model of {rules.into}, as into: of the rules has it, got {got}"
+        raise SchemaError(
+            message, code="NQX404", path="$.into", hint="pass the rules of its schema"
+        )
 
 
 def _brought(payload: Payload, rules: WarmRules, like: Any, schema: Any) -> Payload:
@@ -287,20 +309,12 @@ class _Start:
     def resized(self, text: str, held: Any, fresh: Any, how: Resize) -> Any:
         """A stored array in the shape of a fresh one."""
         old, new = np.shape(held), np.shape(fresh)
-        pairs = [*zip(old, new, strict=False)]
-        fits = (
-            len(old) == len(new)
-            and {
-                "pad": all(a <= b for a, b in pairs),
-                "cut": all(a >= b for a, b in pairs),
-                "repeat": all(a and b % a == 0 for a, b in pairs),
-            }[how]
-        )
-        if not fits:
+        if cannot_fit(how, old, new):
             message = f"expected sizes that {how} can change to {list(new)}, got {list(old)}"
             hint = "pad to larger sizes, cut to smaller ones, repeat to multiples"
             self.problems.append(Diagnostic("NQX412", "error", message, text, hint=hint))
             return fresh
+        pairs = [*zip(old, new, strict=True)]
         corner = tuple(slice(min(pair)) for pair in pairs)
         if how == "cut":
             return held[corner]
@@ -348,7 +362,7 @@ def _static_at(value: Any, path: Path) -> Any:
 def _unused(member: str, key: str, known: Any, where: str = "the model") -> Diagnostic:
     message = f"{member}: expected a path of {where}, got {key!r}"
     hint = did_you_mean(key, known) or "paths are such as layers/0/kernel"
-    return Diagnostic("NQX415", "error", message, "$", hint=hint)
+    return Diagnostic("NQX710", "error", message, "$", hint=hint)
 
 
 _FAMILIES = {"bool": "bool", "int": "integer", "float": "floating", "complex": "complex"}

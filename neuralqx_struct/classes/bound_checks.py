@@ -7,7 +7,7 @@ Example:
     >>> from neuralqx_struct.struct import Struct
     >>> class Net(Struct, schema="lab.checked"):
     ...     steps: int
-    >>> check_of_class(Net).document.structs["Net"].fields["steps"].text
+    >>> check_of_class(Net, ("steps",)).document.structs["Net"].fields["steps"].text
     'int'
 """
 
@@ -20,20 +20,21 @@ from typing import Any
 from neuralqx_struct.classes.documents import bound_document
 from neuralqx_struct.classes.instance_checks import InstanceCheck
 from neuralqx_struct.classes.live_values import see_value
+from neuralqx_struct.fieldspec import Names
 from neuralqx_struct.references import stored_class
 from neuralqx_struct.schema.conformance import Seen
 from neuralqx_struct.struct.binding import ClassDocument
 
 
-def check_of_class(cls: type) -> InstanceCheck:
-    """The check of a class that is bound to a schema itself.
+def check_of_class(cls: type, fields: Names) -> InstanceCheck:
+    """The check of a class that is bound to a schema itself, with the fields whose values it gets.
 
     Raises:
         SchemaError: The class has no valid document.
     """
     bound = bound_document(cls)
     assert bound is not None  # the metaclass asks for bound classes alone
-    return InstanceCheck(bound.document, bound.document.root, _reader(bound))
+    return InstanceCheck(bound.document, bound.document.root, _reader(bound), fields)
 
 
 def _reader(bound: ClassDocument) -> Callable[[Any], Seen]:

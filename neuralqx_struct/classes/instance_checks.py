@@ -9,6 +9,7 @@ the struct around it. Verdicts that depend on numbers inside arrays are not reme
 from __future__ import annotations
 
 import ast
+import enum
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.expressions.functions import Items, is_a_struct, names_read
 from neuralqx_struct.expressions.grammar import head_of, steps_of
+from neuralqx_struct.fieldspec import Names, is_struct
 from neuralqx_struct.schema.conformance import Seen, conform
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -119,6 +121,11 @@ def _look_at_type(value: Any, depth: int = 0, *, whole: bool = False) -> Any:
     check = getattr(kind, "__nqx_check__", None)
     if isinstance(check, InstanceCheck):
         return check.mark_or_signature(value, depth + 1)
+    if is_struct(kind):  # of Python: nothing is known of the values that count in it
+        held = [getattr(value, name) for name in kind.__nqx_layout__.places]
+        return kind, *[_look_at_type(each, depth + 1, whole=True) for each in held]
+    if isinstance(value, enum.Enum):
+        return kind, value.name
     if type_of_class(kind) is not None:
         return (kind, value) if whole else kind
     raise _NoSignatureError
@@ -199,14 +206,20 @@ class InstanceCheck:
         document: The schema.
         name: The struct.
         see: Reads a live value.
+        fields: The fields whose values :attr:`known` gets; by default those that the schema constrains in any way.
     """
 
     def __init__(
-        self, document: Document, name: str, see: Callable[[Any], Seen] = see_value
+        self,
+        document: Document,
+        name: str,
+        see: Callable[[Any], Seen] = see_value,
+        fields: Names | None = None,
     ) -> None:
         self.document = document
         self.name = name
         self._see = see
+        self._fields = fields
         self._any = Mark(document)
         self.last: tuple[Signature, Verdict] = ((), None)
         self._marks: dict[Signature, Verdict] = {}
@@ -225,7 +238,7 @@ class InstanceCheck:
             put(instance, MARK, mark)
         return []
 
-    @property
+    @cached_property
     def known(self) -> Callable[..., Verdict]:
         """A function of a class and the values of :attr:`fields`, in order.
 
@@ -302,11 +315,11 @@ class InstanceCheck:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that the schema constrains in any way."""
-        return tuple(self._looks)
+        """The fields whose values :attr:`known` gets."""
+        return tuple(self._looks) if self._fields is None else self._fields
 
     def _get(self, instance: Any) -> tuple[Any, ...]:
-        return tuple([getattr(instance, name) for name in self._looks])
+        return tuple([getattr(instance, name) for name in self.fields])
 
     @property
     def _signature(self) -> Callable[..., Signature]:
@@ -319,10 +332,13 @@ class InstanceCheck:
 
         They are generated, because loops and calls would cost more than all else; the text of a schema never reaches them.
         """
-        names = [f"v{place}" for place in range(len(self._looks))]
+        names = [f"v{place}" for place in range(len(self.fields))]
         parts = ["cls"]
         namespace: dict[str, Any] = {**_NAMESPACE, "check": self}
-        for name, look in zip(names, self._looks.values(), strict=True):
+        for name, field in zip(names, self.fields, strict=True):
+            look = self._looks.get(field)
+            if look is None:
+                continue
             namespace[f"look_{name}"] = look
             part = f"look_{name}({name}, depth)"
             if look is _look_at_type:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from neuralqx_struct.codecs.external import EXTERNAL_CODEC, decode_member
+from neuralqx_struct.codecs.external import EXTERNAL_CODEC, given_value
 from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, unsaveable
 from neuralqx_struct.codecs.remedies import known_remedy
 from neuralqx_struct.errors import (
@@ -32,11 +32,12 @@ from neuralqx_struct.errors import (
     Hint,
     Keyword,
     SerializationError,
+    Severity,
     UntrustedError,
     did_you_mean,
 )
-from neuralqx_struct.manifest.kinds import KINDS
-from neuralqx_struct.paths import FieldName
+from neuralqx_struct.manifest.kinds import EXTERNAL, KINDS
+from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.references import alias_hint, class_ref, find_class, is_schema_ref
 
 Node = Any
@@ -98,6 +99,9 @@ class ClassDecoder(Decoder):
     ) -> None:
         super().__init__(codecs, arrays)
         self.options = options
+        self.seen_fields: set[str] = (
+            set()
+        )  # of all classes that were read: names that `fill` may use
 
     def resolve(self, ref: str, expected: str, fits: Callable[[type], bool]) -> Any:
         """The class of a reference in the file: one that is imported, trusted, or built from a schema.
@@ -187,15 +191,45 @@ def _encode_fields(value: Any, names: Sequence[str], encoder: Encoder) -> Member
 
 
 def _decode_fields(cls: Any, names: Sequence[str], node: Members, decoder: ClassDecoder) -> Any:
+    """The values of the fields by name; None if there are problems."""
+    decoder.seen_fields.update(names)
+    problems = len(decoder.problems)
+    stored = dict(node["fields"])
     values: dict[str, Any] = {}
-    for name, child in node["fields"].items():
-        values[name] = decode_member(cls, FieldName(name), child, decoder)
-    if set(names) != set(values):
-        expected = f"the fields {', '.join(names)} of {cls.__name__}"
-        message = f"expected {expected}, got {', '.join(values)}"
-        steps = f"steps with `of: {cls.__name__}` (rename_path, add, remove) reach into a pytree"
-        raise SerializationError(message, code="NQX414", hint=f"{CHANGED}; {steps}")
-    return values
+    for name in names:
+        held = name in stored
+        child = stored.pop(name, None)
+        given = () if held and not EXTERNAL.matches(child) else given_value(cls, name, decoder)
+        if given:
+            (values[name],) = given
+        elif held:
+            values[name] = decoder.decode(child, FieldName(name))
+        else:
+            message = "expected a stored value or a default, got neither"
+            hint = f"give the field a default, pass fill={{{name!r}: ...}}; {_steps(cls)}"
+            path = format_path((*decoder.path, FieldName(name)))
+            decoder.problems.append(Diagnostic("NQX414", "error", message, path, hint=hint))
+    for name in stored:
+        note_unknown(name, cls, decoder, _steps(cls))
+    return values if len(decoder.problems) == problems else None
+
+
+def _steps(cls: type) -> str:
+    return f"steps with `of: {cls.__name__}` (rename_path, add, remove) reach into a pytree"
+
+
+_SEVERITY: Mapping[Unknown, Severity] = {"error": "error", "warn": "warning", "drop": "info"}
+
+
+def note_unknown(name: str, cls: type, decoder: ClassDecoder, fix: str) -> None:
+    """Adds the finding about a stored field that a class lacks, to the problems or to the report."""
+    options = decoder.options
+    severity = _SEVERITY[options.unknown]
+    message = f"expected a field of {cls.__name__}, got {name!r}, which it does not have"
+    path = format_path((*decoder.path, FieldName(name)))
+    hint = f"{fix}, or drop it with unknown='drop'"
+    found = decoder.problems if severity == "error" else options.report
+    found.append(Diagnostic("NQX415", severity, message, path, hint=hint))
 
 
 def _is_namedtuple_type(cls: type) -> bool:
@@ -205,6 +239,8 @@ def _is_namedtuple_type(cls: type) -> bool:
 def _decode_named(node: Members, decoder: ClassDecoder) -> Any:
     cls = decoder.resolve(node["type"], "a namedtuple class", _is_namedtuple_type)
     values = _decode_fields(cls, cls._fields, node, decoder)
+    if values is None:
+        return None
     return tuple.__new__(cls, [values[name] for name in cls._fields])
 
 
@@ -225,6 +261,8 @@ def _encode_dataclass(value: Any, encoder: Encoder) -> Members:
 def _decode_dataclass(node: Members, decoder: ClassDecoder) -> Any:
     cls = decoder.resolve(node["type"], "a dataclass", dataclasses.is_dataclass)
     values = _decode_fields(cls, _field_names(cls), node, decoder)
+    if values is None:
+        return None
     # Not the constructor: it may convert or refuse values that were valid when they were saved.
     instance = _blank(cls)
     if instance is None:

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import logging
 import types
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -22,10 +22,9 @@ import numpy as np
 from jax.tree_util import default_registry
 
 from neuralqx_struct.codecs.nodes import Codec, Encoder
-from neuralqx_struct.codecs.remedies import base_names
-from neuralqx_struct.errors import SerializationError, printable
+from neuralqx_struct.errors import Diagnostic, SerializationError, printable
 from neuralqx_struct.manifest.kinds import EXTERNAL
-from neuralqx_struct.paths import FieldName, Path
+from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.struct.pytree import path_part
 
 if TYPE_CHECKING:
@@ -47,33 +46,65 @@ _CODE = (
     type(jax.jit(abs)),  # of all jitted functions; JAX has no public name for it
     type(functools.cache(abs)),
 )
-#: Classes of libraries whose instances are code, by the names of the classes that they derive from.
-_LIBRARY_CODE = frozenset(
-    {
-        "flax.linen.module:Module",
-        "flax.nnx.graphlib:GraphDef",
-        "optax._src.base:GradientTransformation",
-        "optax.transforms._accumulation:MultiSteps",
-    }
-)
+_METHODS = (types.MethodType, types.BuiltinFunctionType)
+#: Classes of libraries whose instances are code: the package, and the class or one that it derives from. Their modules have
+#: moved between releases.
+_LIBRARY_CODE = {
+    ("flax.linen", "Module"),
+    ("flax.nnx", "GraphDef"),
+    ("optax", "GradientTransformation"),
+    ("optax", "MultiSteps"),
+}
+
+
+def _is_library_code(cls: type) -> bool:
+    named = [(f"{base.__module__}.", base.__qualname__) for base in cls.__mro__]
+    return any(
+        name == known and module.startswith(f"{package}.")
+        for module, name in named
+        for package, known in _LIBRARY_CODE
+    )
 
 
 def external_name(value: Any) -> str | None:
-    """The name of a value that is no data; None for data, and for a partial function that holds arrays."""
+    """The name of a value that is no data; None for data, and for a method or partial function whose object or arguments hold arrays."""
     if type(value) is functools.partial:
-        held = jax.tree.leaves((value.args, value.keywords))
-        holds_arrays = any(isinstance(each, (np.ndarray, jax.Array)) for each in held)
-        return None if holds_arrays else external_name(value.func)
+        return None if _holds_arrays([value.args, value.keywords]) else external_name(value.func)
     if isinstance(value, types.ModuleType):
         return printable(value.__name__)
-    names = base_names(type(value))
-    if not _LIBRARY_CODE.isdisjoint(names):
-        return printable(names[0])
+    kind = type(value)
+    own = f"{kind.__module__}:{kind.__qualname__}"
+    if _is_library_code(kind):
+        return printable(own)
     if not isinstance(value, _CODE):
         return None
+    if isinstance(value, _METHODS) and _holds_arrays([value.__self__]):
+        return None
     name = getattr(value, "__qualname__", None)
-    own = f"{getattr(value, '__module__', None)}:{name}"
-    return printable(own if isinstance(name, str) else names[0])
+    if isinstance(name, str):
+        own = f"{getattr(value, '__module__', None) or 'builtins'}:{name}"
+    return printable(own)
+
+
+def _holds_arrays(inside: list[Any]) -> bool:
+    """True if an array is anywhere in these values: in containers, registered objects, or attributes of others."""
+    seen: dict[int, Any] = {}  # keeps the objects, so that no two have one id
+    while inside:
+        value = inside.pop()
+        if isinstance(value, (np.ndarray, jax.Array)):
+            return True
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, Mapping):
+            inside += value.values()
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            inside += value
+        elif external_name(value) is None:
+            parts = default_registry.flatten_one_level(value)
+            inside += vars(value).values() if parts is None and hasattr(value, "__dict__") else ()
+            inside += () if parts is None else (*parts[0], parts[1])
+    return False
 
 
 def _encode_external(value: Any, _: Encoder) -> Members:
@@ -95,12 +126,50 @@ def _decode_external(node: Members, decoder: ClassDecoder) -> Any:
 
 
 def decode_member(cls: type, name: Hashable, node: Node, decoder: ClassDecoder) -> Any:
-    """The value of a member of an instance; the default of a dataclass in place of code that ``like`` does not have."""
-    if EXTERNAL.matches(node) and not value_in_like(decoder, name):
-        declared = getattr(cls, "__dataclass_fields__", {}).get(name)
-        if declared is not None and declared.default is not dataclasses.MISSING:
-            return declared.default
-    return decoder.decode(node, name)
+    """The value of a member of an instance; in place of code, as :func:`given_value`."""
+    given = given_value(cls, name, decoder) if EXTERNAL.matches(node) else ()
+    return given[0] if given else decoder.decode(node, name)
+
+
+def given_value(cls: type, name: Hashable, decoder: ClassDecoder) -> tuple[Any, ...]:
+    """The value of a field of a dataclass or namedtuple that the payload lacks, or has as code, in a tuple.
+
+    The caller gives it, or it is the default of the class; the tuple is empty without either.
+    """
+    declared = getattr(cls, "__dataclass_fields__", {}).get(name)
+    default: Callable[[], Any] | None = None
+    if declared is not None and declared.default is not dataclasses.MISSING:
+        default = lambda: declared.default  # noqa: E731
+    elif declared is not None and declared.default_factory is not dataclasses.MISSING:
+        default = declared.default_factory
+    elif name in getattr(cls, "_field_defaults", {}):
+        default = lambda: cls._field_defaults[name]  # type: ignore[attr-defined]  # noqa: E731
+    return given_or_default(name, decoder, default)
+
+
+def given_or_default(
+    name: Hashable, decoder: ClassDecoder, default: Callable[[], Any] | None, *, noted: bool = True
+) -> tuple[Any, ...]:
+    """The value of a field that the payload lacks: of ``fill``, of ``like``, or its default; in a tuple, which may be empty.
+
+    Args:
+        name: The field.
+        decoder: The decoder, at the object with the field.
+        default: Makes the default; None if the field has none.
+        noted: Whether the report has a line, if neither ``fill`` nor the payload has the value.
+    """
+    options = decoder.options
+    if name in options.fill:
+        return (options.fill[str(name)],)
+    message = "took the value of like=, the payload has none"
+    held = value_in_like(decoder, FieldName(str(name)))
+    if not held and default is not None:
+        message = "took the default, the payload has no value"
+        held = (default(),)
+    if held and noted:
+        path = format_path((*decoder.path, FieldName(str(name))))
+        options.report.append(Diagnostic("NQX425", "info", message, path))
+    return held
 
 
 # ----------------------------------------------------------------------------------------------------------------------

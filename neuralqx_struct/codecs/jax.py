@@ -69,9 +69,6 @@ class StructDecoder(ClassDecoder):
 
     def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]], options: DecodeOptions) -> None:
         super().__init__(RAW_CODECS if options.raw else CODECS, arrays, options)
-        self.seen_fields: set[str] = (
-            set()
-        )  # of all Structs that were read: names that `fill` may use
         self.stand_in: jax.ShapeDtypeStruct | None = None  # the leaf that filters see
         self.conversions = options.conversions
         self._whole = options.runs_hooks

@@ -21,18 +21,17 @@ from neuralqx_struct.classes.documents import bound_document
 from neuralqx_struct.codecs.classes import (
     CHANGED,
     ClassDecoder,
-    Unknown,
+    note_unknown,
     raw_fields,
     reachable_ref,
     refuse_code,
 )
-from neuralqx_struct.codecs.external import AUX, child_keys, decode_member, value_in_like
+from neuralqx_struct.codecs.external import AUX, child_keys, decode_member, given_or_default
 from neuralqx_struct.codecs.nodes import Codec, Encoder, unsaveable
 from neuralqx_struct.errors import (
     MOST_HINTS,
     Diagnostic,
     SerializationError,
-    Severity,
     StructError,
     ValidationError,
     did_you_mean,
@@ -275,18 +274,9 @@ def _refusal(error: Exception, cls: type, where: str) -> list[Diagnostic]:
 
 def _given(spec: FieldSpec, decoder: StructDecoder) -> tuple[Any, ...]:
     """The value of a field that the payload lacks, in a tuple: of the caller, or the default; empty without either."""
-    name, options = spec.name, decoder.options
-    if name in options.fill:
-        return (options.fill[name],)
-    message, noted = "took the value of like=, the payload has none", spec.should_serialize
-    held = value_in_like(decoder, FieldName(name))
-    if not held and spec.has_default:
-        message, noted = "took the default, the payload has no value", noted and not spec.reset
-        held = (spec.make_default(),)
-    if held and noted:
-        path = format_path((*decoder.path, FieldName(name)))
-        options.report.append(Diagnostic("NQX425", "info", message, path))
-    return held
+    make_default = spec.make_default if spec.has_default else None
+    noted = spec.should_serialize and not spec.reset
+    return given_or_default(spec.name, decoder, make_default, noted=noted)
 
 
 def _lacking(name: str, decoder: StructDecoder, stored: Mapping[str, Node]) -> Diagnostic:
@@ -303,23 +293,11 @@ def _lacking(name: str, decoder: StructDecoder, stored: Mapping[str, Node]) -> D
     return Diagnostic("NQX414", "error", message, path, hint=hint)
 
 
-_SEVERITY: Mapping[Unknown, Severity] = {"error": "error", "warn": "warning", "drop": "info"}
-
-
 def _note_unknown(name: str, cls: type, decoder: StructDecoder) -> None:
-    options = decoder.options
     fix = "write a migration that renames or removes it"
     if not is_schema_ref(class_ref(cls)):
         fix = f"was it renamed? add aliases=({name!r},) to the renamed field"
-    diagnostic = Diagnostic(
-        "NQX415",
-        _SEVERITY[options.unknown],
-        f"expected a field of {cls.__name__}, got {name!r}, which it does not have",
-        path=f"{format_path(decoder.path)}.{name}",
-        hint=f"{fix}, or drop it with unknown='drop'",
-    )
-    found = decoder.problems if options.unknown == "error" else options.report
-    found.append(diagnostic)
+    note_unknown(name, cls, decoder, fix)
 
 
 def _decode_parts(node: Members, decoder: ClassDecoder) -> Any:

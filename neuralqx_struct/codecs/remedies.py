@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import MethodType
 from typing import Any
 
 REMEDY = "mark its field serialize=False, register the type with register_pytree_type, or convert it first"
@@ -46,4 +47,6 @@ def remedy_for(value: Any) -> str:
         return "half of a surrogate pair is no text: save value.encode('utf-8', 'surrogatepass')"
     if type(value) is partial:
         return "make it with jax.tree_util.Partial, whose arrays are saved"
+    if isinstance(value, MethodType):
+        return "save the object, which holds arrays, and take its method after loading"
     return known_remedy(type(value)) or REMEDY

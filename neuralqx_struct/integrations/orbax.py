@@ -48,6 +48,7 @@ from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits, raise_fin
 from neuralqx_struct.manifest.payload import check
 from neuralqx_struct.places.checksums import crc32
 from neuralqx_struct.printing import brief
+from neuralqx_struct.struct import Struct
 
 __all__ = ["StructCheckpointHandler", "StructHandler", "StructRestore", "StructSave"]
 
@@ -382,3 +383,6 @@ def _restore_of(abstract: Any) -> StructRestore:
 
 # Here, and not where it is used: Orbax refuses to register a handler twice, as a cell of a notebook would.
 _ocp.v1.handlers.register_handler(StructHandler)
+# Under the name `state` Orbax takes its own handler of trees, but not for such objects. The registration takes no methods.
+if hasattr(_ocp.v1, "StatefulCheckpointable"):
+    _ocp.v1.StatefulCheckpointable.register(Struct)

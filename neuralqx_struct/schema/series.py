@@ -42,11 +42,14 @@ __all__ = [
     "series_of",
     "undo_hint",
     "version_files",
+    "warm_files",
 ]
 
 _MANIFEST = "manifest.json"
 #: The folder of layouts beside the versions of a schema.
 _LAYOUTS = "layouts"
+#: That of the rules of warm starts of its models.
+_WARM = "warm"
 _NO_SOURCES: Mapping[int, Source] = MappingProxyType({})
 
 
@@ -303,8 +306,16 @@ def layout_folder(folder: Path) -> Path:
 
 def layout_files(folder: Path | None) -> dict[str, Path]:
     """The layouts of a schema folder, by the names of their files."""
-    place = None if folder is None else layout_folder(folder)
-    if place is None or not place.is_dir():
+    return {} if folder is None else _files_by_name(layout_folder(folder))
+
+
+def warm_files(folder: Path | None) -> dict[str, Path]:
+    """The rules of warm starts of a schema folder, by the names of their files."""
+    return {} if folder is None else _files_by_name(folder / _WARM)
+
+
+def _files_by_name(place: Path) -> dict[str, Path]:
+    if not place.is_dir():
         return {}
     files = [file for file in entries(place) if file.suffix in SUFFIXES]
     return {file.stem: file for file in files if file.is_file()}

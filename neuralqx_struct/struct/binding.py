@@ -22,7 +22,7 @@ from typing import Any, Generic
 
 import neuralqx_struct
 from neuralqx_struct.errors import Diagnostic, did_you_mean
-from neuralqx_struct.fieldspec import Values
+from neuralqx_struct.fieldspec import Names, Specs, Values
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import IDENTITY
 from neuralqx_struct.schema.migration import Migration, Step, StepItem
@@ -90,14 +90,31 @@ class BoundCheck:
     """
 
     def __init__(self, cls: type) -> None:
-        self._cls = cls
-        self._check: Callable[[Any], list[Diagnostic]] | None = None
+        self._cls: Any = cls
+        self._check: Any = None
+        #: As of ``classes/instance_checks.py``: the mark of an instance like one that was valid before, or None.
+        self.known: Callable[..., Any] = _not_known
+
+    @property
+    def fields(self) -> Names:
+        """The fields whose values :attr:`known` gets."""
+        specs: Specs = self._cls.__nqx_fields__
+        return tuple(name for name, spec in specs.items() if not spec.is_derived)
+
+    def known_pair(self, cls: Any, pair: Any) -> Any:
+        """The same as :attr:`known`, for an instance with such a pair."""
+        return None if self._check is None else self._check.known_pair(cls, pair)
 
     def __call__(self, instance: Any) -> list[Diagnostic]:
         """Returns everything that is wrong with an instance."""
         if self._check is None:
-            self._check = neuralqx_struct.check_of_class(self._cls)
-        return self._check(instance)
+            self._check = neuralqx_struct.check_of_class(self._cls, self.fields)
+            self.known = self._check.known
+        return self._check(instance)  # type: ignore[no-any-return]
+
+
+def _not_known(*_: Any) -> None:
+    """No document yet, so no instance was valid before."""
 
 
 def check_keywords(name: str, bases: tuple[type, ...], unknown: Values) -> None:

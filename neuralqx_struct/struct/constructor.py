@@ -202,13 +202,11 @@ def _signature(own_self: str, arguments: Specs) -> inspect.Signature:
 
 
 def is_straight(cls: Any) -> bool:
-    """True if each hook of a class looks at one value alone, and a check of the class remembers valid instances."""
+    """True if each hook of a class looks at one value alone."""
     specs = cls.__nqx_fields__.values()
     if cls.__nqx_derive__ or cls.__nqx_init_vars__ or hasattr(cls, "__post_init__"):
         return False
     if not all(spec.init and not spec.reset for spec in specs):
-        return False
-    if cls.__nqx_check__ is not None and not hasattr(cls.__nqx_check__, "known_pair"):
         return False
     hooks = [function for spec in specs for _, function in spec.value_hooks()]
     return all(required_positional(hook) < 2 for hook in hooks)
@@ -253,9 +251,9 @@ def _straight(cls: Any, own_self: str, namespace: dict[str, Any]) -> list[str]:
         conditions = ["_nqx_fine"]
     check = cls.__nqx_check__
     if check is not None:
-        namespace["_nqx_known"] = check.known
+        namespace["_nqx_check"] = check
         values = "".join(f", {name}" for name in check.fields)
-        conditions.append(f"(_nqx_mark := _nqx_known(_nqx_cls{values})) is not None")
+        conditions.append(f"(_nqx_mark := _nqx_check.known(_nqx_cls{values})) is not None")
     keys = _tuple_of(f"_nqx_key_{name}" for name in layout.statics)
     opaque = [f"_nqx_ref({name}, {name!r})" for name in layout.opaques]
     pair = f"({_tuple_of(layout.nodes)}, {_tuple_of([keys, *layout.statics, *opaque])})"

@@ -18,7 +18,7 @@ from neuralqx_struct.errors import Diagnostic, StructError, ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, Values
 from neuralqx_struct.printing import brief
 from neuralqx_struct.struct.equality import EXACT_TYPES, static_key
-from neuralqx_struct.struct.pytree import Pair, load_pair, put, store_pair
+from neuralqx_struct.struct.pytree import MARK, Pair, load_pair, store_pair
 
 try:  # JAX has no public function that returns whether it is tracing
     from jax._src.core import trace_state_clean
@@ -175,22 +175,22 @@ def verify(self: Any) -> None:
 def rederive(self: Any) -> None:
     """Compute the derived fields anew, and run the checks of construction; the instance is changed only if they pass.
 
-    Values that ``object.__setattr__`` has planted are checked like all others, and are then those of the pytree too.
+    Values that ``object.__setattr__`` planted are checked, and then held, like those of the constructor.
     """
     cls = type(self)
-    planted = False
-    for name, value in cls.__nqx_layout__.values(load_pair(self)):
-        if name not in self.__dict__:
-            put(self, name, value)
-        planted |= self.__dict__[name] is not value
-    before = {name: self.__dict__[name] for name in cls.__nqx_derive__ if name in self.__dict__}
+    values = self.__dict__
+    load_pair(self)  # an instance that is still being made has none
+    values.update(self._nqx_values())
+    anew = (*cls.__nqx_derive__, MARK)  # a mark is of the values before
+    before = {name: values.pop(name) for name in anew if name in values}
     try:
         pair = checked(self)
     except BaseException:
-        self.__dict__.update(before)
+        for name in anew:
+            values.pop(name, None)
+        values.update(before)
         raise
-    if planted:
-        store_pair(self, pair)
+    store_pair(self, pair)
     _drop_traced(self)
 
 
@@ -295,7 +295,12 @@ def read_missing(self: Any, name: str) -> Any:
 def holds_tracer(tree: Any) -> bool:
     """True if a leaf of these values is a tracer."""
     values = tree.values() if isinstance(tree, dict) else tree
-    leaves = [value for value in values if type(value) not in _SCALARS]
+    # JAX warns of iterators, such as the loader in an opaque field, and means to refuse them.
+    leaves = [
+        value
+        for value in values
+        if type(value) not in _SCALARS and not hasattr(type(value), "__next__")
+    ]
     if not leaves:
         return False
     try:

@@ -58,6 +58,7 @@ from neuralqx_struct.schema.series import (
     schema_folders,
     undo_hint,
     version_files,
+    warm_files,
 )
 from neuralqx_struct.schema.text import KeyPath, Source, path_keys
 from neuralqx_struct.schema.text.loader import read_file
@@ -96,8 +97,8 @@ def lint(path: str | Path, *, tries: int | None = None) -> Compared:
     except SchemaError as error:
         found += error.diagnostics
         return found
-    if where in layout_files(where.parent.parent).values():
-        found += _lint_layouts(where.parent.parent, [where])
+    if where in _files_beside(where.parent.parent):
+        found += _lint_beside(where.parent.parent, [where])
         return found
     folders = schema_folders(where)
     if folders != [where]:
@@ -110,21 +111,32 @@ def lint(path: str | Path, *, tries: int | None = None) -> Compared:
     try:
         found = lint_series(load_series(where), tries=tries)
         if not has_errors(found):
-            found += _lint_layouts(where, layout_files(where).values())
+            found += _lint_beside(where, _files_beside(where))
     except SchemaError as error:
         broken = {d.file for d in error.diagnostics}
         found[:] = in_order({*error.diagnostics, *_readable_parts(where, broken)})
     return found
 
 
-def _lint_layouts(folder: Path, paths: Iterable[Path]) -> list[Diagnostic]:
-    """The findings about some layouts of a schema folder."""
+def _files_beside(folder: Path) -> list[Path]:
+    """The layouts and the rules of warm starts of a schema folder."""
+    return [*layout_files(folder).values(), *warm_files(folder).values()]
+
+
+def _lint_beside(folder: Path, paths: Iterable[Path]) -> list[Diagnostic]:
+    """The findings about layouts and rules of warm starts of a schema folder."""
     if not paths:
-        return []  # spares the import
+        return []  # spares the imports
     from neuralqx_struct.layouts.lint import lint_layout
+    from neuralqx_struct.layouts.warm_rules import lint_rules
 
     series = load_series(folder)
-    return [found for path in paths for found in lint_layout(path, series)]
+    warm = [*warm_files(folder).values()]
+    return [
+        found
+        for path in paths
+        for found in (lint_rules if path in warm else lint_layout)(path, series)
+    ]
 
 
 def lint_series(series: Series, *, tries: int | None = None) -> Compared:

@@ -1,7 +1,10 @@
 """Values of the libraries around JAX are saved as what they are, or refused with what to do instead."""
 
+import collections
+import dataclasses
 import functools
 import logging
+import sys
 
 import equinox as eqx
 import flax.core
@@ -98,10 +101,27 @@ def test_what_came_back_works(tmp_path):
     OPTIMISER.update(PARAMS, held["opt"], PARAMS)
 
 
+class Keeper:
+    def __init__(self):
+        self.held = {"w": [np.ones(2)]}
+
+    def read(self):
+        return self.held
+
+
+class Plain:
+    def run(self): ...
+
+
+MODEL = eqx.nn.Linear(2, 2, key=jax.random.key(0))
 REFUSED = {
     "nnx module": (NET, "nnx.state"),
     "nnx random streams": (nnx.Rngs(0), "nnx.state"),
     "partial with arrays": (functools.partial(len, np.ones(2)), "tree_util.Partial"),
+    "partial with a module": (functools.partial(len, x=[MODEL]), "tree_util.Partial"),
+    "partial of a method with arrays": (functools.partial(MODEL.__call__), "tree_util.Partial"),
+    "method of a module": (MODEL.__call__, "save the object"),
+    "method of an object with arrays": (Keeper().read, "save the object"),
     "partition": (jax.sharding.PartitionSpec("x"), "tuple(spec)"),
     "shape": (jax.ShapeDtypeStruct((2,), np.float32), "abstract=True"),
 }
@@ -121,7 +141,12 @@ EXTERNAL = {
     "jitted": (jax.jit(own), f"{__name__}:own"),
     "custom derivative": (jax.custom_jvp(own), f"{__name__}:own"),
     "bound method": (nn.Dense(3).apply, "flax.linen.module:Module.apply"),
+    "method without arrays": (Plain().run, f"{__name__}:Plain.run"),
+    "method of a builtin": ([].append, "builtins:list.append"),
     "partial": (functools.partial(own, 3), f"{__name__}:own"),
+    "partial of keys without order": (functools.partial(own, {1: 2, "a": 3}), f"{__name__}:own"),
+    "partial of an iterator": (functools.partial(own, iter([1])), f"{__name__}:own"),
+    "several steps": (optax.MultiSteps(OPTIMISER, 2), "optax.transforms._accumulation:MultiSteps"),
     "class": (Holder, f"{__name__}:Holder"),
     "module": (np.linalg, "numpy.linalg"),
     "logger": (logging.getLogger("lab"), "logging:Logger"),
@@ -165,6 +190,20 @@ def test_a_module_of_equinox_loads_like_a_new_one(tmp_path):
     assert again["model"].final_activation is fresh.final_activation
 
 
+def test_a_bundle_without_the_code_of_a_module_loads_like_a_new_one(tmp_path):
+    model, fresh = (eqx.nn.MLP(2, 1, 8, 2, key=jax.random.key(seed)) for seed in (0, 1))
+    path = s.export({"model": eqx.filter(model, eqx.is_array)}, tmp_path / "ckpt")
+    report = []
+    again = s.load(path, like={"model": fresh}, report=report)
+    assert np.array_equal(again["model"](jnp.ones(2)), model(jnp.ones(2)))
+    assert [each.path for each in report if each.code == "NQX425"] == [
+        "$['model'].activation",
+        "$['model'].final_activation",
+    ]
+    with pytest.raises(s.SerializationError, match=r"\$\['model'\].*like="):
+        s.load(path, like={"model": fresh, "more": fresh.activation})
+
+
 class WithDefault(s.Struct):
     w: object
     loss: object = s.field(static=True, default=own)
@@ -184,6 +223,58 @@ def test_code_may_be_a_default_or_filled_in(tmp_path):
     assert WithDefault.load(path, fill={"loss": max}).loss is max
     data = s.export(DataWithDefault(jnp.ones(2), len), tmp_path / "b")
     assert s.load(data).loss is own
+
+
+def named(fields):
+    """A namedtuple, a dataclass, one of JAX, one of Flax and a module of Equinox, with some fields."""
+    body = {"__module__": __name__, "__qualname__": "Changing", "__annotations__": {}}
+    for name, default in fields.items():
+        body["__annotations__"][name] = object
+        if default is not None:
+            body[name] = default
+    defaults = [default for default in fields.values() if default is not None]
+    plain = type("Changing", (), dict(body))
+    return {
+        "namedtuple": collections.namedtuple(
+            "Changing", fields, defaults=defaults, module=__name__
+        ),
+        "dataclass": dataclasses.dataclass(plain),
+        "jax": jax.tree_util.register_dataclass(
+            dataclasses.dataclass(type("Changing", (), dict(body))), [*fields], []
+        ),
+        "flax": flax.struct.dataclass(type("Changing", (), dict(body))),
+        "equinox": type(eqx.Module)("Changing", (eqx.Module,), dict(body)),
+    }
+
+
+@pytest.mark.parametrize("kind", named({"x": None}))
+def test_a_class_that_gained_or_lost_fields(kind, tmp_path, monkeypatch):
+    def define(**fields):
+        cls = named(fields)[kind]
+        monkeypatch.setattr(sys.modules[__name__], "Changing", cls, raising=False)
+        return cls
+
+    old = define(x=None, y=2.5)
+    path = s.export([old(x=jnp.ones(2), y=3.5)], tmp_path / "ckpt")
+    new = define(x=None, y=2.5, z=7)
+    report = []
+    [loaded] = s.load(path, report=report)
+    assert type(loaded) is new and (loaded.y, loaded.z) == (3.5, 7)
+    assert [(each.code, each.path) for each in report] == [("NQX425", "$[0].z")]
+    assert s.load(path, like=[new(jnp.zeros(2), 0.0, 9)])[0].z == 9
+    assert s.load(path, fill={"z": 8})[0].z == 8
+
+    define(x=None, w=None)
+    with pytest.raises(s.SerializationError) as caught:
+        s.load(path)
+    found = {(each.code, each.path) for each in caught.value.diagnostics}
+    assert found == {("NQX414", "$[0].w"), ("NQX415", "$[0].y")}
+    assert s.load(path, fill={"w": 1}, unknown="drop")[0].w == 1
+
+    define(x=None)
+    report = []
+    assert not hasattr(s.load(path, unknown="warn", report=report)[0], "y")
+    assert [(each.code, each.severity) for each in report] == [("NQX415", "warning")]
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,13 +1,17 @@
 """Warm starts: what a fresh model takes from a bundle, and the receipt."""
 
 import equinox as eqx
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
+from flax.training.train_state import TrainState
 
 import neuralqx_struct as s
+from neuralqx_struct.trees import leaves_with_paths
 
 
 def arrays(**shapes):
@@ -156,3 +160,58 @@ def test_whole_numbers_have_to_fit(tmp_path):
     path = s.export({"n": np.array([300])}, tmp_path / "ckpt")
     with pytest.raises(s.MigrationError):
         s.warm_start(path, {"n": np.zeros(1, "int8")})
+
+
+def train_state(layers, width):
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            for _ in range(layers):
+                x = nn.Dense(width)(x)
+            return x
+
+    net = Net()
+    params = net.init(jax.random.key(layers), jnp.ones((1, 3)))["params"]
+    return TrainState.create(apply_fn=net.apply, params=params, tx=optax.adam(1e-3))
+
+
+@pytest.mark.parametrize(("layers", "width"), [(3, 4), (1, 4), (2, 6), (2, 2)])
+def test_a_train_state_of_flax_with_more_fewer_and_other_layers(layers, width, tmp_path):
+    old, fresh = train_state(2, 4), train_state(layers, width)
+    old = old.apply_gradients(grads=old.params)
+    how = "pad" if width > 4 else "cut"
+    rules = None if width == 4 else {"sizes": {"**/kernel": how, "**/bias": how}}
+    started, receipt = s.warm_start(s.export(old, tmp_path / "ckpt"), fresh, rules)
+    assert type(started) is TrainState and started.tx is fresh.tx and int(started.step) == 1
+    stored, wanted = (
+        {
+            "/".join(map(str, path))
+            for path, leaf in leaves_with_paths(tree)
+            if hasattr(leaf, "dtype")
+        }
+        for tree in (old, fresh)
+    )
+    taken = {*receipt.loaded, *receipt.resized} - {"step"}
+    assert taken == stored & wanted - {"step"} and {*receipt.kept} == wanted - stored
+    assert {*receipt.dropped} == stored - wanted
+    kernel = np.array(fresh.params["Dense_0"]["kernel"])
+    held = np.array(old.params["Dense_0"]["kernel"])
+    part = (slice(None), slice(min(4, width)))
+    kernel[part] = held[part]
+    assert np.array_equal(started.params["Dense_0"]["kernel"], kernel)
+    if layers > 2:
+        new = "Dense_2"
+        assert np.array_equal(started.params[new]["kernel"], fresh.params[new]["kernel"])
+
+
+def test_the_state_of_a_module_of_nnx(tmp_path):
+    def state(width):
+        return nnx.state(nnx.Linear(2, width, rngs=nnx.Rngs(width)))
+
+    path = s.export(state(3), tmp_path / "ckpt")
+    started, receipt = s.warm_start(path, state(5), {"sizes": {"kernel/**": "pad"}})
+    assert [each.split("/")[0] for each in receipt.resized] == ["kernel"]
+    assert [each.split("/")[0] for each in receipt.kept] == ["bias"]
+    assert np.array_equal(
+        jax.tree.leaves(started["kernel"])[0][:, :3], jax.tree.leaves(state(3)["kernel"])[0]
+    )

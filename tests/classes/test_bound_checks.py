@@ -48,6 +48,7 @@ def problems(make):
     return {(found.code, found.path) for found in caught.value.diagnostics}
 
 
+LAYER = Layer(jnp.ones((2, 3)))
 WRONG = {
     "dtype": ({"bias": jnp.ones(3, int)}, {("NQX411", "$.bias")}),
     "size": ({"scale": jnp.ones(4)}, {("NQX413", "$.scale")}),
@@ -55,14 +56,21 @@ WRONG = {
     "enum": ({"phase": "LATE"}, {("NQX421", "$.phase")}),
     "struct": ({"later": Layer(jnp.ones((1, 1)))}, {("NQX411", "$.later")}),
     "inside": ({"layers": [Layer(jnp.ones(3))]}, {("NQX412", "$.layers[0].kernel")}),
+    "value inside": ({"later": Later("x")}, {("NQX411", "$.later.x")}),
+    "second": ({"layers": [LAYER, Layer(LAYER.kernel + 1j)]}, {("NQX411", "$.layers[1].kernel")}),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_an_instance_is_checked_when_it_is_made(name):
     changes, expected = WRONG[name]
-    assert problems(lambda: net(**changes)) == expected
-    assert problems(lambda: net().replace(**changes)) == expected
+    # Also when instances like it were valid before.
+    valid = [net(), net(later=Later(2.5)), net(later=Later(2.5), layers=[LAYER, LAYER])]
+    for _ in range(2):
+        for each in valid:
+            assert problems(lambda each=each: each.replace(**changes)) == expected
+        assert problems(lambda: net(**changes)) == expected
+        assert net(later=Later(2.5)) == valid[1]
 
 
 def test_a_valid_instance_is_saved_validated_and_loaded(tmp_path):
@@ -93,6 +101,30 @@ def test_a_subclass_is_checked_as_its_base(tmp_path):
     wider = Wider(layers=[], bias=jnp.ones(3), scale=jnp.ones(3), extra=2)
     assert Wider.load(wider.export(tmp_path / "ckpt")) == wider
     assert problems(lambda: wider.replace(steps="x")) == {("NQX411", "$.steps")}
+
+
+def test_a_subclass_with_fields_before_the_first_instance_of_its_base():
+    class First(s.Struct, schema="lab.first"):
+        x: int
+
+    class Second(First):
+        y: int = 2
+
+    for _ in range(2):
+        assert Second(1).y == 2 and First(3).x == 3
+        assert problems(lambda: Second("a")) == {("NQX411", "$.x")} == problems(lambda: First("a"))
+
+
+def test_hooks_and_derived_fields_are_checked_too():
+    class Hooked(s.Struct, schema="lab.hooked"):
+        x: int = s.field(converter=int, validator=lambda x: x < 9)
+        w: VECTOR
+        n: int = s.field(static=True, init=False, derived=lambda self: len(self.w))
+
+    for _ in range(2):
+        assert Hooked("3", jnp.ones(2)).n == 2
+        assert problems(lambda: Hooked(3, jnp.ones(2, int))) == {("NQX411", "$.w")}
+        assert problems(lambda: Hooked(9, jnp.ones(2))) == {("NQX416", "Hooked.x")}
 
 
 def test_a_class_without_a_schema_is_not_checked():

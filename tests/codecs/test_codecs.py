@@ -469,7 +469,7 @@ BAD = [
     ({"__kind__": "namedtuple", "type": f"{__name__}:Point", "fields": {"x": 1}}, "NQX414"),
     (
         {"__kind__": "pytree-dataclass", "type": f"{__name__}:Plain", "fields": {"a": 1, "c": 2}},
-        "NQX414",
+        "NQX415",
     ),
     (
         {

@@ -12,6 +12,8 @@ import neuralqx_struct as s
 from neuralqx_struct.evolution import reading
 from neuralqx_struct.evolution.lazy_arrays import reshaped_region
 from neuralqx_struct.formats import ForeignArray
+from neuralqx_struct.layouts import read_layout
+from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays
 from neuralqx_struct.schema.series import load_series
@@ -266,7 +268,9 @@ def test_regions_of_reshaped_arrays():
 @pytest.mark.parametrize(
     ("layers", "rule"),
     [
+        ("list[Layer]", "{name: h, unstack: 0}"),
         ("list[Layer]", "{name: h, unstack: 1}"),
+        ("list[Layer]", "{name: h, unstack: 2}"),
         ("Layer[][2]", "{name: h, stack: 1}"),
         ("Layer[][2]", '"h.{i}"'),
     ],
@@ -276,7 +280,9 @@ def test_merged_arrays_of_several_sizes_below_layers(layers, rule):
         SCHEMA
         + f'structs: {{Layer: {{fields: {{w: "float32[3, 2]"}}}}, Net: {{fields: {{layers: "{layers}"}}}}}}'
     )
-    layout = f"{HEAD}structs: {{Layer: {{w: {{name: [a, b], sizes: [2, 1]}}}}, Net: {{layers: {rule}}}}}\n"
+    layout = f"{HEAD}structs: {{Layer: {{w: {{name: [a, b], axis: 0, sizes: [2, 1]}}}}, Net: {{layers: {rule}}}}}\n"
+    found = check_layout(*read_layout(layout, schema.series), schema.series.head)
+    assert not found
     items = [schema.Layer(w=f(3, 2) + i) for i in range(2)]
     model = schema.Net(layers=s.stack(items) if "[]" in layers else items)
     arrays = dict(schema.to_layout(model, layout))

@@ -429,6 +429,43 @@ class TestLife:
         net.rederive()
         assert net.size == 3 and jax.tree.map(lambda leaf: leaf, net) == Net((1, 2, 3))
 
+    def test_rederive_takes_values_that_were_planted(self):
+        class Bag(s.Struct):
+            items: list
+            meta: tuple = s.field(static=True, default=())
+            size: int = s.field(static=True, init=False, derived=lambda self: len(self.items))
+
+        bag = Bag([1, 2])
+        for wrong in ([1, 2], np.ones(2)):
+            object.__setattr__(bag, "meta", wrong)
+            with pytest.raises(s.ValidationError, match="meta") as caught:
+                bag.rederive()
+            assert caught.value.code == "NQX110"
+        object.__setattr__(bag, "meta", (1,))
+        object.__setattr__(bag, "items", [1, 2, 3])
+        bag.rederive()
+        assert (bag, bag.size) == (Bag([1, 2, 3], meta=(1,)), 3)
+        assert jax.tree.map(lambda x: x, bag).meta == (1,) and len(jax.tree.leaves(bag)) == 3
+
+    def test_rederive_before_a_field_is_read(self):
+        class Bag(s.Struct):
+            items: list
+            size: int = s.field(static=True, init=False, derived=lambda self: len(self.items))
+
+        bag = jax.tree.map(lambda x: x, Bag([1, 2]))
+        bag.rederive()
+        assert bag.size == 2 and bag == Bag([1, 2])
+
+    def test_iterators_in_opaque_fields_are_left_alone(self):
+        class Loop(s.Struct):
+            w: object
+            loader: object = s.field(pytree=False, default=None)
+            total: object = s.field(pytree=False, derived=lambda self: self.w.sum())
+
+        loader = iter([1])
+        loop = Loop(jnp.ones(2), loader=loader).replace(w=jnp.ones(3))
+        assert float(loop.total) == 3.0 and next(loop.loader) == 1
+
     def test_defaults(self):
         class A(s.Struct):
             history: list = s.field(default_factory=list)

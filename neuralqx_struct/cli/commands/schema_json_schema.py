@@ -27,6 +27,12 @@ def _layout() -> _Schema:
     return layout_schema()
 
 
+def _warm() -> _Schema:
+    from neuralqx_struct.layouts.warm_rules import warm_schema
+
+    return warm_schema()
+
+
 def _manifest() -> _Schema:
     from neuralqx_struct.schema.export import manifest_schema
 
@@ -93,7 +99,13 @@ def command(report: Callable[[], _Schema]) -> Command:
     Args:
         report: Makes the schema of results, which the table of all commands has.
     """
-    published = {"language": _language, "layout": _layout, "manifest": _manifest, "report": report}
+    published = {
+        "language": _language,
+        "layout": _layout,
+        "warm": _warm,
+        "manifest": _manifest,
+        "report": report,
+    }
 
     def run(which: str) -> Report:
         schema = published[which]() if which in published else _of_manifests(Path(which))
@@ -107,7 +119,7 @@ def command(report: Callable[[], _Schema]) -> Command:
         arguments=(
             Argument(
                 "which",
-                "language: of schema files; layout: of layouts; manifest: of manifest.json; report: of JSON results; a schema folder, file, ID or ID@3: of the manifests of one schema.",
+                "language: of schema files; layout: of layouts; warm: of rules of warm starts; manifest: of manifest.json; report: of JSON results; a schema folder, file, ID or ID@3: of the manifests of one schema.",
                 "WHICH",
                 default="language",
                 schema=True,
