@@ -22,7 +22,12 @@ from functools import partial
 from typing import Any
 
 from neuralqx_struct.expressions.exact import combined, finite
-from neuralqx_struct.expressions.operators import MAX_DEPTH, OPERATORS, format_tree
+from neuralqx_struct.expressions.operators import (
+    MAX_DEPTH,
+    OPERATORS,
+    format_tree,
+    operator_of,
+)
 from neuralqx_struct.fieldspec import FieldKind, is_struct
 
 
@@ -115,6 +120,12 @@ class Function:
         measures: True if nothing but the shape of an array counts.
         folds: True if it takes all items of a collection together.
         judges: True if its result is a truth value.
+        needs_items: True if a collection without items has no value.
+        largest: True if it is as large as each of several arguments.
+        for_each: True if it holds only where its argument holds everywhere.
+        absolute: True if it is the magnitude of a number.
+        axes: True if its result has the size of each axis.
+        first_axis: True if its result is the size of the first axis.
     """
 
     evaluate: Callable[..., Any]
@@ -123,6 +134,12 @@ class Function:
     measures: bool = False
     folds: bool = False
     judges: bool = False
+    needs_items: bool = False
+    largest: bool = False
+    for_each: bool = False
+    absolute: bool = False
+    axes: bool = False
+    first_axis: bool = False
 
 
 def is_array(value: Any) -> bool:
@@ -224,6 +241,7 @@ _ABSOLUTE = replace(OPERATORS[ast.USub], apply=operator.abs)
 FUNCTIONS: dict[str, Function] = {
     "len": Function(
         evaluate=_length,
+        first_axis=True,
         shown=True,
         measures=True,
     ),
@@ -234,6 +252,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "shape": Function(
         evaluate=lambda run, node, value: run.shape(node, value),
+        axes=True,
         shown=True,
         measures=True,
     ),
@@ -244,22 +263,27 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "min": Function(
         evaluate=_extreme(operator.lt, "min"),
+        needs_items=True,
         single=False,
         shown=True,
         folds=True,
     ),
     "max": Function(
         evaluate=_extreme(operator.gt, "max"),
+        needs_items=True,
+        largest=True,
         single=False,
         shown=True,
         folds=True,
     ),
     "abs": Function(
         evaluate=lambda run, node, value: run.calculated(node, _ABSOLUTE, value),
+        absolute=True,
     ),
     "sum": Function(evaluate=_reduction("sum", _total), shown=True, folds=True),
     "all": Function(
         evaluate=_reduction("all", partial(_joined, join=operator.and_, stops=False)),
+        for_each=True,
         folds=True,
         judges=True,
     ),
@@ -270,6 +294,61 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "isfinite": Function(evaluate=_finite, judges=True),
 }
+
+
+def calls(node: ast.AST, member: str) -> bool:
+    """True if a part of an expression calls a function whose record has a member set.
+
+    Example:
+        >>> calls(ast.parse("len(x)").body[0].value, "measures"), calls(ast.parse("x").body[0].value, "measures")
+        (True, False)
+    """
+    return isinstance(node, ast.Call) and bool(getattr(_record_of(node), member))
+
+
+def _record_of(node: ast.Call) -> Function:
+    return FUNCTIONS[node.func.id]  # type: ignore[attr-defined]
+
+
+def can_fail(tree: ast.expr, unsure: Callable[[str], bool]) -> bool:
+    """True if an expression may have no value for some values of its names; a condition around a part guards it.
+
+    Args:
+        tree: The expression.
+        unsure: Whether a name or path may have no value that operators take.
+    """
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Compare) and any(map(_is_null, node.comparators)):
+            continue
+        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Name) and unsure(node.id)):
+            return True
+        if isinstance(node, ast.Call):
+            if _record_of(node).needs_items and len(node.args) == 1:
+                return True
+            waiting += node.args
+            continue
+        if isinstance(node, ast.BinOp):
+            record = operator_of(node)
+            # A power of a float may be out of range, and that of a whole number too long.
+            if record.powers or (record.divides and not _is_positive(node.right)):
+                return True
+        if not isinstance(node, ast.IfExp):
+            waiting += ast.iter_child_nodes(node)
+    return False
+
+
+def _is_null(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_positive(node: ast.expr) -> bool:
+    """True for a positive number, and for the larger of several values one of which is."""
+    if isinstance(node, ast.Call) and _record_of(node).largest:
+        return len(node.args) > 1 and any(map(_is_positive, node.args))
+    value = getattr(node, "value", None)
+    return isinstance(value, (int, float)) and value > 0
 
 
 def names_read(tree: ast.AST) -> tuple[set[str], set[str]]:
@@ -283,7 +362,7 @@ def names_read(tree: ast.AST) -> tuple[set[str], set[str]]:
             others.add(node.id)
         elif not isinstance(node, ast.Call):
             waiting += ast.iter_child_nodes(node)
-        elif FUNCTIONS[node.func.id].measures and isinstance(node.args[0], ast.Name):  # type: ignore[attr-defined]
+        elif calls(node, "measures") and isinstance(node.args[0], ast.Name):
             measured.add(node.args[0].id)
         else:
             waiting += node.args

@@ -221,47 +221,6 @@ def spine(node: ast.BinOp) -> tuple[ast.expr, list[ast.BinOp]]:
     return left, steps[::-1]
 
 
-def can_fail(tree: ast.expr, unsure: Callable[[str], bool]) -> bool:
-    """True if an expression may have no value for some values of its names; a condition around a part guards it.
-
-    Args:
-        tree: The expression.
-        unsure: Whether a name or path may have no value that operators take.
-    """
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Compare) and any(map(_is_null, node.comparators)):
-            continue
-        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Name) and unsure(node.id)):
-            return True
-        if isinstance(node, ast.Call):
-            if node.func.id in ("min", "max") and len(node.args) == 1:  # type: ignore[attr-defined]
-                return True  # of nothing
-            waiting += node.args
-            continue
-        if isinstance(node, ast.BinOp):
-            record = operator_of(node)
-            # A power of a float may be out of range, and that of a whole number too long.
-            if record.powers or (record.divides and not _is_positive(node.right)):
-                return True
-        if not isinstance(node, ast.IfExp):
-            waiting += ast.iter_child_nodes(node)
-    return False
-
-
-def _is_null(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
-def _is_positive(node: ast.expr) -> bool:
-    """True for a positive number, and for the larger of several values one of which is."""
-    if isinstance(node, ast.Call) and node.func.id == "max":  # type: ignore[attr-defined]
-        return len(node.args) > 1 and any(map(_is_positive, node.args))
-    value = getattr(node, "value", None)
-    return isinstance(value, (int, float)) and value > 0
-
-
 def parse_tree(text: str) -> ast.expr:
     """Parses one expression of Python.
 

@@ -18,9 +18,9 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.expressions.functions import calls, can_fail
 from neuralqx_struct.expressions.grammar import PathStep, head_of, is_given, path_of, steps_of
-from neuralqx_struct.expressions.operators import can_fail, cut
+from neuralqx_struct.expressions.operators import cut
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import INT, Type, walk_type
 from neuralqx_struct.types.text import format_type
@@ -204,9 +204,9 @@ def may_have_no_value(document: Document, struct: str, declaration: FieldDeclara
             kinds = {kind for owner, each in single_types(found) for kind in each.operands(owner)}
             if not kinds <= _SCALARS or ("float" in kinds and "float" not in wanted):
                 return True
-        elif isinstance(node, ast.Call) and FUNCTIONS[node.func.id].measures:  # type: ignore[attr-defined]
+        elif calls(node, "measures"):
             continue
-        elif isinstance(node, (ast.Compare, ast.BoolOp)) or _is_truth(node):
+        elif isinstance(node, (ast.Compare, ast.BoolOp)) or calls(node, "judges"):
             if node is expression.tree and "bool" not in wanted:
                 return True
         elif isinstance(node, ast.Div) or isinstance(getattr(node, "value", None), float):
@@ -215,11 +215,6 @@ def may_have_no_value(document: Document, struct: str, declaration: FieldDeclara
         else:
             waiting += getattr(node, "args", None) or ast.iter_child_nodes(node)
     return False
-
-
-def _is_truth(node: ast.AST) -> bool:
-    """True for a function that gives a truth value."""
-    return isinstance(node, ast.Call) and FUNCTIONS[node.func.id].judges  # type: ignore[attr-defined]
 
 
 def _is_unsure(document: Document, struct: str, path: str) -> bool:
