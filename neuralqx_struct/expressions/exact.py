@@ -372,7 +372,7 @@ def reduced(array: Any, method: str) -> Any:
 def _without_warnings() -> AbstractContextManager[Any]:
     """Numpy's floats overflow to infinity without a warning, as those of JAX."""
     numpy: Any = sys.modules.get("numpy")
-    return nullcontext() if numpy is None else numpy.errstate(all="ignore")  # type: ignore[no-any-return]
+    return nullcontext() if numpy is None else numpy.errstate(all="ignore")
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

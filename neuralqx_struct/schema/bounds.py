@@ -80,7 +80,7 @@ def _is_multiple(value: Any, bound: float) -> bool:
     rest = Fraction(value) % step
     if rest == 0 or (isinstance(value, int) and step.denominator == 1):
         return rest == 0
-    return min(rest, step - rest) <= abs(Fraction(value)) / 2 ** (bits - 2)
+    return bool(min(rest, step - rest) <= abs(Fraction(value)) / 2 ** (bits - 2))
 
 
 def length_misses(declaration: FieldDeclaration, length: int, what: str) -> list[str]:
