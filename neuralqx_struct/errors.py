@@ -361,9 +361,11 @@ def warn_deprecated(
         stacklevel: As of ``warnings.warn``, counted from the caller.
 
     Example:
-        >>> warn_deprecated("load(strict=)", since="0.2", removed_in="0.4", instead="unknown=")
-        Traceback (most recent call last):
-        DeprecationWarning: load(strict=) is deprecated since 0.2 and removed in 0.4; use unknown=
+        >>> with warnings.catch_warnings(record=True) as found:
+        ...     warnings.simplefilter("always")
+        ...     warn_deprecated("load(strict=)", since="0.2", removed_in="0.4", instead="unknown=")
+        >>> print(found[0].message)
+        load(strict=) is deprecated since 0.2 and removed in 0.4; use unknown=
     """
     message = f"{name} is deprecated since {since} and removed in {removed_in}; use {instead}"
     warnings.warn(message, DeprecationWarning, stacklevel=stacklevel + 1)

@@ -345,7 +345,10 @@ def total_of(array: Any) -> Any:
             return np.einsum("i->", values.ravel(), dtype="float64").item()
     if values.dtype.kind == "O":
         return sum(values.ravel().tolist())
-    if 2 ** (8 * values.dtype.itemsize) * values.size < _WORD or _size(values) * values.size < _WORD:
+    if (
+        2 ** (8 * values.dtype.itemsize) * values.size < _WORD
+        or _size(values) * values.size < _WORD
+    ):
         return int(values.sum())
     # The sums of 32 bits each are exact for up to 2**31 elements.
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
@@ -369,7 +372,7 @@ def reduced(array: Any, method: str) -> Any:
 def _without_warnings() -> AbstractContextManager[Any]:
     """Numpy's floats overflow to infinity without a warning, as those of JAX."""
     numpy: Any = sys.modules.get("numpy")
-    return nullcontext() if numpy is None else numpy.errstate(all="ignore")  # type: ignore[no-any-return]
+    return nullcontext() if numpy is None else numpy.errstate(all="ignore")
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

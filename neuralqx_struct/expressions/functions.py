@@ -22,7 +22,11 @@ from functools import partial
 from typing import Any
 
 from neuralqx_struct.expressions.exact import combined, finite
-from neuralqx_struct.expressions.operators import MAX_DEPTH, OPERATORS, format_tree
+from neuralqx_struct.expressions.operators import (
+    MAX_DEPTH,
+    OPERATORS,
+    format_tree,
+)
 from neuralqx_struct.fieldspec import FieldKind, is_struct
 
 
@@ -114,6 +118,10 @@ class Function:
         shown: True if messages about a failed condition show its result.
         measures: True if nothing but the shape of an array counts.
         folds: True if it takes all items of a collection together.
+        for_each: True if it holds only where its argument holds everywhere.
+        absolute: True if it is the magnitude of a number.
+        axes: True if its result has the size of each axis.
+        first_axis: True if its result is the size of the first axis.
     """
 
     evaluate: Callable[..., Any]
@@ -121,6 +129,10 @@ class Function:
     shown: bool = False
     measures: bool = False
     folds: bool = False
+    for_each: bool = False
+    absolute: bool = False
+    axes: bool = False
+    first_axis: bool = False
 
 
 def is_array(value: Any) -> bool:
@@ -222,6 +234,7 @@ _ABSOLUTE = replace(OPERATORS[ast.USub], apply=operator.abs)
 FUNCTIONS: dict[str, Function] = {
     "len": Function(
         evaluate=_length,
+        first_axis=True,
         shown=True,
         measures=True,
     ),
@@ -232,6 +245,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "shape": Function(
         evaluate=lambda run, node, value: run.shape(node, value),
+        axes=True,
         shown=True,
         measures=True,
     ),
@@ -254,10 +268,12 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "abs": Function(
         evaluate=lambda run, node, value: run.calculated(node, _ABSOLUTE, value),
+        absolute=True,
     ),
     "sum": Function(evaluate=_reduction("sum", _total), shown=True, folds=True),
     "all": Function(
         evaluate=_reduction("all", partial(_joined, join=operator.and_, stops=False)),
+        for_each=True,
         folds=True,
     ),
     "any": Function(
@@ -266,6 +282,20 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "isfinite": Function(evaluate=_finite),
 }
+
+
+def calls(node: ast.AST, member: str) -> bool:
+    """True if a part of an expression calls a function whose record has a member set.
+
+    Example:
+        >>> calls(ast.parse("len(x)").body[0].value, "measures"), calls(ast.parse("x").body[0].value, "measures")
+        (True, False)
+    """
+    return isinstance(node, ast.Call) and bool(getattr(_record_of(node), member))
+
+
+def _record_of(node: ast.Call) -> Function:
+    return FUNCTIONS[node.func.id]  # type: ignore[attr-defined]
 
 
 def names_read(tree: ast.AST) -> tuple[set[str], set[str]]:
@@ -279,7 +309,7 @@ def names_read(tree: ast.AST) -> tuple[set[str], set[str]]:
             others.add(node.id)
         elif not isinstance(node, ast.Call):
             waiting += ast.iter_child_nodes(node)
-        elif FUNCTIONS[node.func.id].measures and isinstance(node.args[0], ast.Name):  # type: ignore[attr-defined]
+        elif calls(node, "measures") and isinstance(node.args[0], ast.Name):
             measured.add(node.args[0].id)
         else:
             waiting += node.args

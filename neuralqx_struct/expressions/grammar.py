@@ -269,7 +269,8 @@ ATTRIBUTES = "attributes are not available; shape(x), size(x) and ndim(x) are fu
 
 def _item_objections(node: ast.Subscript) -> Iterable[_Objection]:
     called = node.value.func if isinstance(node.value, ast.Call) else None
-    if not is_path(node) and not (isinstance(called, ast.Name) and called.id == "shape"):
+    record = FUNCTIONS.get(getattr(called, "id", ""))
+    if not is_path(node) and (record is None or not record.axes):
         hint = "shapes, tuples and lists have subscripts: shape(kernel)[0], extent[0]"
         yield "NQX114", "expected an expression of the subset, got a subscript", hint
         return

@@ -19,7 +19,7 @@ from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.expressions.exact import compared
-from neuralqx_struct.expressions.functions import is_array
+from neuralqx_struct.expressions.functions import calls, is_array
 from neuralqx_struct.expressions.grammar import head_of, steps_of
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -80,7 +80,7 @@ def _is_multiple(value: Any, bound: float) -> bool:
     rest = Fraction(value) % step
     if rest == 0 or (isinstance(value, int) and step.denominator == 1):
         return rest == 0
-    return min(rest, step - rest) <= abs(Fraction(value)) / 2 ** (bits - 2)
+    return bool(min(rest, step - rest) <= abs(Fraction(value)) / 2 ** (bits - 2))
 
 
 def length_misses(declaration: FieldDeclaration, length: int, what: str) -> list[str]:
@@ -211,18 +211,12 @@ def _comparisons(struct: StructDeclaration) -> Iterator[tuple[ast.expr, ast.cmpo
         node = todo.pop()
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
             todo += node.values
-        elif isinstance(node, ast.Call) and _calls(node, "all"):
+        elif isinstance(node, ast.Call) and calls(node, "for_each"):
             todo += node.args
         elif isinstance(node, ast.Compare):
             sides = pairwise([node.left, *node.comparators])
             for op, (left, right) in zip(node.ops, sides, strict=True):
                 yield left, op, right
-
-
-def _calls(node: ast.expr, function: str) -> bool:
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function
-    )
 
 
 #: Bounds by the names of the fields on the way to a number, and then by member.
@@ -282,7 +276,7 @@ def _bound(side: ast.expr, bound: str, other: ast.expr) -> Iterator[tuple[str, s
     if any(isinstance(inner, (ast.Name, ast.Tuple)) for inner in ast.walk(other)):
         return
     value = evaluate_tree(other, {})
-    magnitude = isinstance(side, ast.Call) and _calls(side, "abs") and bound in ("le", "lt")
+    magnitude = calls(side, "absolute") and bound in ("le", "lt")
     inner = side.args[0] if isinstance(side, ast.Call) and magnitude else side
     if isinstance(inner, ast.Name) and isinstance(value, (int, float)):
         yield inner.id, bound, value
@@ -312,8 +306,8 @@ def lengths_in(struct: StructDeclaration) -> Lengths:
         axis, call = 0, side
         if isinstance(side, ast.Subscript):
             axis, call = getattr(side.slice, "value", -1), side.value
-        measure = "shape" if call is not side else "len"
-        if axis < 0 or not isinstance(call, ast.Call) or not _calls(call, measure):
+        measure = "axes" if call is not side else "first_axis"
+        if axis < 0 or not isinstance(call, ast.Call) or not calls(call, measure):
             continue
         (counted,) = call.args
         if isinstance(counted, ast.Name):

@@ -22,7 +22,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, printable
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.exact import number_of
-from neuralqx_struct.expressions.functions import FUNCTIONS, Items, StructValue
+from neuralqx_struct.expressions.functions import Items, StructValue, calls
 from neuralqx_struct.expressions.grammar import head_of, names_in
 from neuralqx_struct.expressions.items import Budget
 from neuralqx_struct.expressions.operators import format_tree
@@ -411,7 +411,7 @@ def _compared(expression: Expression, names: Known) -> str:
     shown: dict[str, str] = {}
     parts: list[Any] = [*ast.walk(expression.tree)]
     for node in parts:
-        called = isinstance(node, ast.Call) and FUNCTIONS[node.func.id].shown  # type: ignore[attr-defined]
+        called = calls(node, "shown")
         if not called and not isinstance(node, ast.Name):
             continue
         with contextlib.suppress(NeedsDataError, SchemaError):

@@ -54,7 +54,9 @@ def instances():
     ):
         xp = jnp if jax else np
         inner = [
-            SCHEMA.Inner(width=number + place, rate=rate + place, w=xp.full(number, 0.5, np.float32))
+            SCHEMA.Inner(
+                width=number + place, rate=rate + place, w=xp.full(number, 0.5, np.float32)
+            )
             for place in range(3)
         ]
         x, y = xp.full(number, number, np.int8), xp.full(number, 0.5, np.float32)
@@ -74,12 +76,19 @@ HELD = [
 def grown(parts):
     arithmetic = st.tuples(parts, st.sampled_from(["+", "-", "*", "/", "//", "%"]), parts)
     compared = st.tuples(parts, st.sampled_from(["<", "<=", "==", "!=", ">"]), parts)
-    called = st.tuples(st.sampled_from("len size shape ndim min max abs sum all any isfinite".split()), parts)
+    called = st.tuples(
+        st.sampled_from(
+            ["len", "size", "shape", "ndim", "min", "max", "abs", "sum", "all", "any", "isfinite"]
+        ),
+        parts,
+    )
     return st.one_of(
         arithmetic.map("({0[0]} {0[1]} {0[2]})".format),
         compared.map("({0[0]} {0[1]} {0[2]})".format),
         called.map("{0[0]}({0[1]})".format),
-        st.tuples(parts, st.sampled_from(["and", "or"]), parts).map("({0[0]} {0[1]} {0[2]})".format),
+        st.tuples(parts, st.sampled_from(["and", "or"]), parts).map(
+            "({0[0]} {0[1]} {0[2]})".format
+        ),
         parts.map("(-{})".format),
         parts.map("(not {})".format),
         st.tuples(parts, parts, parts).map("({0[0]} if {0[1]} else {0[2]})".format),
@@ -98,7 +107,11 @@ def outcome(text, held):
     except UnequalItemsError:
         return None
     except SchemaError as error:
-        return None if isinstance(error.__context__, ArithmeticError) or error.code == "NQX507" else False
+        return (
+            None
+            if isinstance(error.__context__, ArithmeticError) or error.code == "NQX507"
+            else False
+        )
     return True
 
 

@@ -69,14 +69,18 @@ class Trial:
         indices = [abs(step) for path in steps for step in path if isinstance(step, int)]
         length = 1 + max(indices, default=0)
         if length > _MOST_ITEMS:
-            raise UndecidedError(f"it reads item {length - 1}, and samples have {_MOST_ITEMS} items")
+            raise UndecidedError(
+                f"it reads item {length - 1}, and samples have {_MOST_ITEMS} items"
+            )
         levels = 2 + max(map(len, steps), default=0)
         chosen = choices or Choices()
         sample = Sample(self.document, self.struct, chosen, self.sizes, axis, length, levels)
         try:
             return evaluate_tree(tree, sample, budget=self.budget)
         except StepsError as error:
-            raise UndecidedError(f"samples of {self.struct} take more steps than lint has") from error
+            raise UndecidedError(
+                f"samples of {self.struct} take more steps than lint has"
+            ) from error
         except SchemaError as error:
             arithmetic = isinstance(error.__context__, ArithmeticError)
             if arithmetic or isinstance(error, UnequalItemsError) or error.code == "NQX507":
