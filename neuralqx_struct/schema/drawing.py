@@ -625,13 +625,18 @@ class Draw:
         given = self.given()
         if not given:
             return self.field.declared.example(self)
-        declared = self.field.declared
-        return read_value(self.one_of(given), declared, LiveBuilder(self.document))
+        allowed = given
+        if self.small is not None:  # null first, and then no null
+            allowed = [each for each in given if (each is None) is (self.small == 0)] or given
+        found = self.pick("given", given, allowed)
+        return read_value(found, self.field.declared, LiveBuilder(self.document))
 
     def given(self) -> Sequence[Any]:
         """The values that the field names, one of which it shall have."""
         choices = self.field.choices
-        return choices if choices and self.is_plain(self.field.declared) else ()
+        if not choices or not self.is_plain(self.field.declared):
+            return ()
+        return [*choices, None] if self.field.declared.nullable else choices
 
     def is_plain(self, declared: Type) -> bool:
         """True for a type without arrays and structs."""
