@@ -190,7 +190,7 @@ def test_the_smallest_that_constraints_allow():
     declared = {"a": "int", "b": "int", "c": "int", "w": "int8[n]"}
     document = doc({}, raw={"A": {"fields": declared, "constraints": constraints}})
     found = tree(samples_of(document).at(0))["fields"]
-    assert found["c"] == 1 and found["w"]["shape"] == [2] and found["a"] < found["b"] <= 2
+    assert found["c"] == 1 and found["w"]["shape"] == [2] and -2 <= found["a"] < found["b"] <= 2
 
 
 #: Fields and constraints of a struct.
@@ -291,7 +291,7 @@ IN_VAIN = {
     "lengths": (doc({"x": {"type": "str", "min_length": 5, "max_length": 3}}), "$.structs.A.fields.x: no text of 5"),
     "constraints": (
         doc({}, raw={"A": {"fields": {"a": "int", "b": "int"}, "constraints": [{"expr": "a < b and b < a"}]}}),
-        "$.structs.A: no values with a < b and b < a could be drawn",
+        "$.structs.A: no values with ",
     ),
     "large numbers": (doc({"x": {"type": "int", "ge": 10**30}}), "$.structs.A.fields.x: no number between"),
 }  # fmt: skip
