@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from neuralqx_struct.checkpoint import from_state_dict, to_state_dict
-from neuralqx_struct.classes.examples import example
+from neuralqx_struct.classes.examples import drawn_instance
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import Diagnostic, SchemaError, StructError
 from neuralqx_struct.schema.series import SchemaMissingError
@@ -69,7 +69,8 @@ def write_golden(path: str | Path, *, trust: Iterable[str] = ()) -> list[Path]:
 def _write(schema: Schema, version: int, new: Path, trust: tuple[str, ...]) -> None:
     found: list[Diagnostic] = []
     for key in range(_TRIES):
-        _whole(example(schema.at(version).root, key=key)).export(new, overwrite=key > 0)
+        made = drawn_instance(schema.at(version).root, dims={}, dtypes={}, key=key, alike=True)
+        _whole(made).export(new, overwrite=key > 0)
         found = golden_findings(schema.series, version, trust, new)
         if not found:
             return

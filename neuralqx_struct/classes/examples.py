@@ -1,65 +1,54 @@
 """Examples: instances made from a declaration alone, for tests, documentation and shapes to compile with.
 
-Sizes follow from dims and their equations, values from types, defaults and constraints. The constructor checks the
-result; where it refuses, another instance is drawn, with larger numbers from time to time.
+Values are drawn as for samples of payloads (``schema/drawing.py``), with larger sizes and arrays of random numbers. The
+constructor checks the result; where it refuses, another one is drawn, with larger numbers from time to time.
 """
 
 from __future__ import annotations
 
-import ast
 import math
+import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import classes_in, described
-from neuralqx_struct.classes.draws import (
-    Draws,
-    check_dims,
-    check_dtypes,
-    exchanged,
-    limits_in,
-    sequence,
-    shown_dims,
-    turn,
-    unfit,
-)
-from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError
-from neuralqx_struct.expressions import Expression
-from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
-from neuralqx_struct.expressions.functions import items_of
-from neuralqx_struct.expressions.grammar import head_of, is_given, steps_of
+from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtype_named, dtypes_of
+from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError, did_you_mean
+from neuralqx_struct.expressions.functions import StructValue
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.printing import brief
-from neuralqx_struct.schema.bounds import (
-    Lengths,
-    Limits,
-    bounded,
-    equalities,
-    inside,
-    lengths_in,
-    limits_of,
+from neuralqx_struct.schema.conditions import Stored
+from neuralqx_struct.schema.drawing import (
+    Decks,
+    Draw,
+    DrawnKey,
+    UnfitError,
+    mapped,
+    numbers_within,
 )
-from neuralqx_struct.schema.field_paths import given_values
-from neuralqx_struct.schema.lint import root_ints
+from neuralqx_struct.schema.lint import arguments_of, extents_of, root_ints
 from neuralqx_struct.schema.lint.values import wrong_examples
 from neuralqx_struct.schema.model import Document, StructDeclaration
-from neuralqx_struct.schema.sizes.scopes import given_sizes, sizes_of_struct
-from neuralqx_struct.types import Extent, Type, walk_type
-from neuralqx_struct.types.builders import LiveBuilder
-from neuralqx_struct.types.text import read_value
+from neuralqx_struct.schema.text import path_text
+from neuralqx_struct.types import Array, Type, walk_type
 
-#: Sizes of axes by the names of the fields on the way.
-Counts = dict[tuple[str, ...], dict[int, int]]
-
-_PLAIN = frozenset({bool, int, float, complex, str})
 _TRIES = 400  # how many examples the constructor may refuse
-_DEEPEST = 4  # structs inside structs; deeper, lists are as short as allowed and optional structs are absent
 _SIZES = (2, 5)  # of dims without bounds
 _MOST_NUMBERS = 1 << 20  # in an array, for each reach
 _MOST_ITEMS = 1 << 10  # in a list, for each reach
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+#: Structs and arrays, and items of collections in one instance, with the hint where there are more.
+_MOST = {
+    "structs": (10_000, "hold structs that repeat in a list, or make them optional"),
+    "items": (200_000, "allow shorter lists and dicts"),
+}
+_SPARE = 190_000  # of the items, for lists and dicts of a least length; others are empty then
 
 
 def example(
@@ -87,7 +76,7 @@ def example(
         TypeError: ``cls`` is not a Struct class.
         SchemaError: A name in ``dims`` or ``dtypes`` is not of the schema, a field refuses one of its ``examples:``, or
             nothing can be made for it, such as text for a pattern.
-        ValidationError: No sample met the declaration.
+        ValidationError: No instance met the declaration.
 
     Example:
         >>> from neuralqx_struct.struct import Struct
@@ -97,304 +86,311 @@ def example(
         >>> example(Rate, key=1) == example(Rate, key=1), example(Rate, key=1) == example(Rate, key=2)
         (True, False)
     """
+    return drawn_instance(cls, dims=dims or {}, dtypes=dtypes or {}, key=key)
+
+
+def drawn_instance(
+    cls: Any,
+    *,
+    dims: Mapping[str, int],
+    dtypes: Mapping[str, str],
+    key: Any,
+    alike: bool = False,
+) -> Any:
+    """As :func:`example`; with ``alike``, the structs in a list have equal sizes, so that they can be stacked."""
     if not isinstance(cls, type) or not is_struct(cls):
         meant = getattr(cls, "root", type(cls))
         known = isinstance(meant, type) and is_struct(meant)
         hint = f"; did you mean {meant.__name__}?" if known else ""
         raise TypeError(f"example(): expected a Struct class, got {brief(cls)}{hint}")
     document, name, classes = described(cls)
-    check_dims(document, dims or {})
-    check_dtypes(document, dtypes or {})
-    seeds = sequence(key).spawn(_TRIES)
-    for number, seed in enumerate(seeds):
+    _check_dims(document, dims)
+    _check_dtypes(document, dtypes)
+    for number, seed in enumerate(_seeds(key)):
         reach = 2 ** (number // 50)
-        sample = _Sample(
+        draw = _Example(
             document=document,
             classes=classes,
-            random=np.random.default_rng(seed),
-            dtypes=dtypes or {},
-            sizes=dict(dims or {}),
-            root={},
-            shown=shown_dims(document),
+            random=random.Random(seed),  # noqa: S311
+            decks=Decks(),
+            left=[most for most, _ in _MOST.values()],
+            alike=alike,
+            lenient=True,
+            dtypes=dtypes,
+            given_sizes=dims,
             reach=reach,
-            smallest=_SIZES[0] if reach == 1 else 0,
             most=math.inf if dims else _MOST_NUMBERS * reach,
         )
         try:
-            return sample.struct(name, {})
+            return _live(draw.struct(name, {}), classes)
+        except UnfitError as error:
+            problem = Diagnostic("NQX413", "error", error.reason, path=path_text(error.path))
+            refused = ValidationError(problem)
         except ValidationError as error:
             refused = error
     raise refused
 
 
+def _seeds(key: Any) -> list[int]:
+    """The starts of random choices that a random key, or its words, determine."""
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        key = jax.random.key_data(key)
+    words = [int(word) for word in np.asarray(key).astype(np.uint64).ravel()]
+    state = np.random.SeedSequence(words).generate_state(_TRIES, np.uint64)
+    return [int(word) for word in state]
+
+
 @dataclass(kw_only=True)
-class _Sample(Draws):
-    """One struct instance in the making; types draw their values from it.
+class _Example(Draw):
+    """One struct instance in the making.
 
     Attributes:
-        document: The declaration.
-        classes: Structs and Enums by name.
-        sizes: Sizes of declared dims, and those that the caller gives.
-        root: The fields of the root that are drawn, by name.
-        shown: Dims that an instance determines.
-        smallest: The smallest size.
+        reach: How large sizes and ints may be, in multiples of the usual.
         most: The largest number of elements of an array.
-        local: Sizes of this instance.
-        depth: The number of structs around it.
-        lead: The sizes of the axes in front of those that arrays declare.
-        name: The name of the field.
-        limits: Bounds from constraints, by the fields on their paths.
-        lengths: Sizes of axes from constraints, by the fields on the paths to arrays and lists.
+        dtypes: The dtypes of the caller, by the names of choices and families.
     """
 
-    document: Document
-    classes: Mapping[str, Any]
-    sizes: dict[str, int]
-    root: dict[str, Any]
-    shown: list[str]
-    smallest: int
+    reach: int
     most: float
-    local: dict[str, int] = field(default_factory=dict)
-    depth: int = -1
-    lead: tuple[int, ...] = ()
-    name: str = ""
-    limits: Limits = field(default_factory=dict)
-    lengths: Counts = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
-    def dim(self, name: str) -> int:
-        """The size of a declared dim: the caller's, that of its equation, or a small one."""
-        if name not in self.sizes:
-            declared = self.document.dims[name]
-            least, most = declared.min or 0, math.inf if declared.max is None else declared.max
-            if declared.equation is None:
-                start = min(max(least, self.smallest), most)
-                self.sizes[name] = self.near(start, min(start + _SIZES[1] * self.reach, most))
-            else:
-                found = replace(self, local={}).number(declared.equation)
-                if not least <= found <= most:
-                    raise unfit(f"expected {least} <= {name} <= {most}, got {found}")
-                self.sizes[name] = found
-        return self.sizes[name]
+    def take(self, count: int = 1, sort: int = 0) -> None:
+        self.left[sort] -= count
+        if self.left[sort] < 0:
+            name, (most, hint) = [*_MOST.items()][sort]
+            message = f"expected a schema whose instances have at most {most:,} {name}, got more"
+            path = f"{self.struct_name}.{self.name}"
+            raise SchemaError(message, code="NQX413", path=path, hint=hint)
 
-    def number(self, size: Expression) -> int:
-        """The number of a size."""
-        try:
-            found = evaluate(size, {name: self.named(name) for name in size.names})
-        except SchemaError as error:
-            raise unfit(error.diagnostics[0].message) from None
-        if found < 0 or found != int(found):
-            raise unfit(f"expected a size, got {size.text} = {found}")
-        return int(found)
+    def held(self, struct: StructDeclaration) -> frozenset[str]:
+        """All fields that a constructor takes, but handles that have a default."""
+        return frozenset(
+            name
+            for name, each in struct.fields.items()
+            if each.derivation is None and not (each.kind == "opaque" and each.has_default)
+        )
 
-    def named(self, name: str) -> int:
-        """The number of a name; the first time, a small one."""
-        if name not in self.local and name in self.document.dims:
-            return self.dim(name)
-        for known in (self.local, self.sizes, self.root):
-            if isinstance(known.get(name), int):
-                return known[name]
-        if is_given(name):
-            return self.given_value(name)
-        self.local[name] = self.near(self.smallest, _SIZES[1] * self.reach - 1)
-        return self.local[name]
+    # --- sizes -----------------------------------------------------------------------------------------------------
 
-    def given_value(self, name: str) -> int:
-        """The value that fields of the root have for an equation; a small one before they are drawn."""
-        try:
-            found = evaluate(given_values(self.document)[name], self.root)
-        except SchemaError:  # what such a field holds needs the size itself
-            return self.near(self.smallest, _SIZES[1] * self.reach - 1)
-        if type(found) is not int:
-            raise unfit(f"expected a size, got {name} = {found}")
-        return found
+    def any_size(self, least: int = 0, most: int | None = None, name: str = "") -> int:
+        """A size: a small one, where smaller ones were refused also a larger one."""
+        smallest = _SIZES[0] if self.reach == 1 else 0
+        start = max(least, smallest) if most is None else min(max(least, smallest), most)
+        is_dim = name in self.document.dims
+        end = start + _SIZES[1] * self.reach if is_dim else max(start, _SIZES[1] * self.reach - 1)
+        return self.near_to(start, end if most is None else min(end, most))
 
-    def shape(self, extents: Sequence[Extent]) -> tuple[int, ...]:
-        """The sizes of a shape."""
-        sizes: list[int] = [*self.lead]
-        for extent in extents:
-            if extent is ...:
-                sizes += [int(n) for n in self.random.integers(1, 4, self.random.integers(0, 3))]
-            else:
-                sizes.append(3 if extent.text == "_" else self.number(extent))
+    def open_size(self) -> int:
+        return self.between(1, 3)
+
+    def near_to(self, low: int, high: int) -> int:
+        """A whole number within bounds; half of those in far reaches are drawn by their logarithm."""
+        if self.reach == 1 or self.between(0, 1):
+            return self.between(low, high)
+        return int(low + math.expm1(self.random.uniform(0, math.log1p(high - low))))
+
+    def shape(self, extents: Sequence[Any]) -> tuple[int, ...]:
+        sizes = super().shape(extents)
         if math.prod(sizes) > self.most:
-            raise unfit(f"expected at most {self.most} numbers, got sizes {sizes}")
-        return tuple(sizes)
+            raise self.unfit(
+                f"no array of at most {self.most} numbers could be drawn, one had sizes {[*sizes]}"
+            )
+        return sizes
 
-    # --- structs ---------------------------------------------------------------------------------------------------
+    def count_of(self, size: Any) -> int:
+        count = super().count_of(size)
+        if count > _MOST_ITEMS * self.reach:
+            raise self.unfit(
+                f"no list of at most {_MOST_ITEMS} items could be drawn, one had {count}"
+            )
+        return count
 
-    def struct(self, name: str, bound: dict[str, int]) -> Any:
-        """An instance of a struct whose parameters are ``bound``."""
-        self.take("structs")
-        made = replace(self, local=dict(bound), depth=self.depth + 1, name="")
-        made.limits = inside(self.limits, self.name)
-        made.lengths = inside(self.lengths, self.name)
-        cls, values = self.classes[name], made.values(name)
-        if not self.lead:
-            return cls(**values)
-        # A class checks one instance; the struct around stacked ones checks them.
-        others = {n: spec for n, spec in cls.__nqx_fields__.items() if spec.has_default}
-        return cls.__nqx_assemble__({n: s.make_default() for n, s in others.items()} | values)
+    def length(self, item: Type) -> int:
+        least = self.field.min_length or 0
+        deep = self.depth > 4 and self.holds_structs(item)
+        if deep or self.left[1] < _SPARE:
+            return least
+        return self.length_up_to(3)
 
-    def values(self, name: str) -> dict[str, Any]:
-        """The values of the fields of the struct."""
-        values: dict[str, Any] = {} if self.depth else self.given()
-        declaration = self.document.structs[name]
-        own, wanted = lengths_in(declaration), self.equalities(declaration)
-        equated = set[str]()
-        counted = {path[0] for path in (*own, *self.lengths)}
-        around = self.limits if self.depth else limits_in(self.document)
-        self.limits = limits_of(declaration, around)
-        fields = bounded(declaration, self.limits)
-        fields = {n: d for n, d in fields.items() if d.derivation is None}
-        turns = {each: turn(fields[each], each in counted) for each in fields}
-        for given in given_values(self.document).values() if self.depth == 0 else ():
-            turns |= dict.fromkeys(given.heads & turns.keys(), 0)
-        for field_name in sorted(fields, key=turns.__getitem__):
-            self.field, self.path = fields[field_name], f"{name}.{field_name}"
-            self.name = field_name
-            if self.depth == 0 and turns[field_name]:
-                for dim in self.shown:  # sizes that do not fit are found before arrays are made
-                    self.dim(dim)
-            if self.field.kind == "opaque" and self.field.has_default:
-                continue
-            if field_name in counted:
-                self.count(name, own, values)
-            if field_name not in values:
-                values[field_name] = self.value()
-            for side, other in wanted:
-                if side.id not in equated and head_of(side.id) in values:
-                    equated |= self.equate(name, values, side, other)
-            if self.depth == 0:
-                self.root[field_name] = values[field_name]
-        return values
+    def length_up_to(self, more: int) -> int:
+        """A length that the field allows, not much longer than its minimum; 0 only where others failed."""
+        least = self.field.min_length or 0
+        most = least + more if self.field.max_length is None else self.field.max_length
+        usual = max(least, min(1, most)) if self.reach == 1 else least
+        if usual > most:
+            raise self.unfit(f"no length between {least} and {most} could be drawn")
+        return self.between(usual, most)
 
-    def value(self) -> Any:
-        """The value of the field: one of its examples or choices, or a random one.
+    # --- values ----------------------------------------------------------------------------------------------------
+
+    def given(self) -> Sequence[Any]:
+        """The examples of the field, or its choices.
 
         Raises:
             SchemaError: NQX107: the field refuses an example, with every one.
         """
-        declared = self.field.declared
+        path = f"{self.struct_name}.{self.name}"
         wrong = [
-            Diagnostic("NQX107", "error", message, f"{self.path}.examples[{index}]", hint=hint)
+            Diagnostic("NQX107", "error", message, f"{path}.examples[{index}]", hint=hint)
             for index, message, hint in wrong_examples(self.document, self.field)
         ]
         if wrong:
             raise SchemaError(wrong)
         given = self.field.examples or self.field.choices
-        parts = [*walk_type(declared)]
-        plain = not any(inner.element or inner.refers in self.classes for inner in parts)
-        if given and plain:
-            return read_value(self.one_of(given), declared, LiveBuilder(self.document))
-        return declared.example(self)
+        return given if given and self.is_plain(self.field.declared) else ()
 
-    def equalities(self, declaration: StructDeclaration) -> list[tuple[ast.Name, ast.expr]]:
-        """The equalities of a struct, each with a path whose value may be that of the other side."""
-        if self.lead:
-            return []
-        fixed = given_sizes(self.document) if self.depth == 0 else set()
-        fixed |= {head for each in given_values(self.document).values() for head in each.heads}
-        return [
-            (side, other)
-            for side, other in equalities(declaration)
-            if isinstance(side, ast.Name) and head_of(side.id) not in fixed
-        ]
+    def is_plain(self, declared: Type) -> bool:
+        of_python = any(part.refers in self.classes for part in walk_type(declared))
+        return super().is_plain(declared) and not of_python
 
-    def equate(
-        self, name: str, values: dict[str, Any], side: ast.Name, other: ast.expr
-    ) -> set[str]:
-        """Gives the path on one side of an equality the value of the other; returns the paths that have theirs now."""
-        names = {**self.known_sizes(name, other), **values}
+    def other(self, owner: Document) -> Draw:
+        return super().other(owner).changed(classes=classes_in(owner))
+
+    def dtype(self, declared: Array) -> str:
+        return self.dtypes.get(declared.dtype, declared.made_as)
+
+    def integer(self) -> int:
+        if self.hints:
+            return super().integer()
+        low, high = self.near_interval(int(self.reach == 1), 9 * self.reach, 1)
+        step = int(self.field.multiple_of or 1) or 1
+        first = math.ceil(low / step)
+        return step * self.near_to(first, max(first, math.floor(high / step)))
+
+    def floating(self) -> float:
+        if self.hints:
+            return super().floating()
+        low, high = self.near_interval(0.0, 1.0, 1e-6)
+        step = self.field.multiple_of
+        return float(step * math.ceil(low / step) if step else self.random.uniform(low, high))
+
+    def near_interval(self, low: float, high: float, least: float) -> tuple[float, float]:
+        """The interval that the limits of the field leave, near to another one; open ends are moved by ``least``."""
+        field = self.field
+        floors = [field.ge, None if field.gt is None else field.gt + least, -math.inf]
+        ceilings = [field.le, None if field.lt is None else field.lt - least, math.inf]
+        bottom = max(bound for bound in floors if bound is not None)
+        top = min(bound for bound in ceilings if bound is not None)
+        width = high - low
+        start = min(max(low, bottom), top)
+        if bottom == -math.inf and top < low:
+            start = top - width
+        return start, min(top, start + width)
+
+    def text(self) -> str:
+        if self.field.pattern is None:
+            return "".join(self.random.choice(_LETTERS) for _ in range(self.length_up_to(8)))
+        if isinstance(self.field.default, str):
+            return self.field.default
         try:
-            held, found = evaluate_tree(side, names), evaluate_tree(other, names)
-            equal = evaluate_tree(ast.Compare(side, [ast.Eq()], [other]), names)
-        except SchemaError:
-            return set()
-        replaced = items_of(held) or [held]
-        if not all(type(each) in _PLAIN for each in (found, *replaced)):
-            return set()
-        if equal is not True:
-            head = head_of(side.id)
-            values[head] = exchanged(values[head], steps_of(side.id), found)
-        return {side.id, *([other.id] if isinstance(other, ast.Name) else [])}
+            return super().text()
+        except UnfitError:
+            message = f"expected `examples:` or a default for text like {self.field.pattern!r}, got neither"
+            hint = "list examples in the schema: `examples: [...]`"
+            path = f"{self.struct_name}.{self.name}"
+            raise SchemaError(message, code="NQX107", path=path, hint=hint) from None
 
-    def known_sizes(self, name: str, expression: ast.expr) -> dict[str, int]:
-        """The numbers of the sizes that an expression of a struct names."""
-        named = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
-        sizes = {*self.document.dims, *sizes_of_struct(self.document, name)}
-        named = (named & sizes) - self.document.structs[name].fields.keys()
-        return {size: self.named(size) for size in sorted(named)}
+    def array(self, dtype: str, shape: Sequence[int]) -> Stored:
+        self.take()
+        seed = self.random.getrandbits(64)
+        # A copy, as the field of this draw changes before the array is read.
+        return Stored(dtype, shape, partial(self.changed().numbers_in, dtype, tuple(shape), seed))
 
-    def given(self) -> dict[str, int]:
-        """The fields of the root that the sizes of the caller determine."""
-        ints = root_ints(self.document)
-        given = {name: size for name, size in self.sizes.items() if name in ints}
-        for name, dim in self.document.dims.items():
-            # `heads: {equals: n_heads}`: heads determines n_heads
-            if name in self.sizes and dim.equation is not None and dim.equation.text in ints:
-                given[dim.equation.text] = self.sizes[name]
-        return given
+    def numbers_in(self, dtype: str, shape: tuple[int, ...], seed: int) -> Any:
+        """Random numbers of a dtype's family within the limits of the field; few different ones for a constraint that failed."""
+        made, known, field = np.random.default_rng(seed), DTYPES[dtype], self.field
+        numbers: Any
+        if self.hints:
+            few = numbers_within(field, dtype, self.hints, is_read=False)
+            numbers = made.choice(np.array(few), shape)
+        elif known.exponents is None:  # bool, too
+            low, high = self.near_interval(0, min(9, 2**known.significand - 1), 1)
+            numbers = made.integers(int(low), int(high) + 1, shape)
+        elif any(bound is not None for bound in (field.ge, field.gt, field.le, field.lt)):
+            numbers = made.uniform(*self.near_interval(0.0, 1.0, 1e-3), shape)
+        else:
+            numbers = np.asarray(made.standard_normal(shape))
+            if known.family == "complex":
+                numbers = numbers + 1j * made.standard_normal(shape)
+            elif "negative" in known.lacks:
+                numbers = np.exp2(np.round(numbers))
+        return np.asarray(numbers).astype(dtype_named(dtype))
 
-    def count(self, name: str, demanded: Lengths, values: Mapping[str, Any]) -> None:
-        """Gives the field, and those inside of it, the lengths that constraints demand, if they are known."""
-        for path, axes in demanded.items():
-            for axis, length in axes.items() if path[0] == self.name else ():
-                sizes = self.known_sizes(name, length)
-                try:
-                    found = evaluate_tree(length, {**sizes, **values})
-                except SchemaError:
-                    continue
-                if type(found) is int and found >= 0:
-                    counts = {**self.lengths.get(path, {}), axis: found}
-                    self.lengths = {**self.lengths, path: counts}
-        for axis, found in self.lengths.get((self.name,), {}).items():
-            extents = self.field.declared.extents
-            if not extents:
-                lengths = {"min_length": found, "max_length": found}
-                self.field = self.field.model_copy(update=lengths)
-            elif axis < len(extents) and ... not in extents[: axis + 1]:
-                size = extents[axis].text
-                if size.isidentifier() and size not in {**self.document.dims, **self.sizes}:
-                    self.local.setdefault(size, found)
+    def key(self, impl: str | None, shape: Sequence[int]) -> DrawnKey:
+        impl = impl or "threefry2x32"
+        words = (*shape, 2 if impl == "threefry2x32" else 4)
+        made = np.random.default_rng(self.random.getrandbits(64))
+        numbers = made.integers(0, 2**32, words, np.uint32)
+        return DrawnKey(impl, Stored("uint32", words, lambda: numbers))
 
-    def branch(self, options: tuple[Type, ...]) -> Type:
-        """One option of a union; deep inside one without structs."""
-        deep = self.depth >= _DEEPEST
-        simple = [option for option in options if deep and not self.holds_structs(option)]
-        chosen: Type = self.one_of(simple or options)
-        return chosen
 
-    def holds_structs(self, declared: Type) -> bool:
-        """True if a type names a struct."""
-        return any(self.document.is_struct(inner.refers) for inner in walk_type(declared))
+def _live(value: Any, classes: Mapping[str, Any]) -> Any:
+    """The Python value of what was drawn."""
+    if isinstance(value, Stored):
+        return _array(value.read())
+    if isinstance(value, DrawnKey):
+        return jax.random.wrap_key_data(jnp.asarray(value.words.read()), impl=value.impl)
+    if type(value) is not StructValue:
+        inside = partial(_live, classes=classes)
+        return mapped(inside, value) if isinstance(value, (list, tuple, dict)) else value
+    held: Any = value.fields
+    cls = held.draw.classes[held.ref[1]]
+    values = {name: _live(each, classes) for name, each in held.stored.items()}
+    if not held.draw.lead:
+        return cls(**values)
+    # A class checks one instance; the struct around stacked ones checks them.
+    others = {n: spec for n, spec in cls.__nqx_fields__.items() if spec.has_default}
+    return cls.__nqx_assemble__({n: s.make_default() for n, s in others.items()} | values)
 
-    def inner_struct(self, declared: Type) -> Any:
-        """An instance of the struct that a type names."""
-        owner, name = self.document.place_of(declared.refers)
-        sizes = map(self.number, declared.arguments)
-        bound = dict(zip(owner.structs[name].params, sizes, strict=False))
-        if owner is self.document:
-            return self.struct(name, bound)
-        inside = replace(
-            self, document=owner, classes=classes_in(owner), sizes={}, root={}, depth=-1
-        )
-        inside.shown = shown_dims(owner)
-        return inside.struct(name, bound)
 
-    def stacked(self, declared: Type, axes: Sequence[Expression]) -> Any:
-        """Instances of the struct that a type names, stacked along some axes."""
-        lead = (*self.lead, *map(self.number, axes))
-        return replace(self, lead=lead).inner_struct(declared)
+def _array(made: Any) -> Any:
+    """An array of JAX, or of numpy where JAX does not hold the dtype."""
+    kept = jax.dtypes.canonicalize_dtype(made.dtype) == made.dtype
+    return jnp.asarray(made) if kept else made
 
-    def count_of(self, size: Expression) -> int:
-        """The length of a list of a declared length."""
-        count = self.number(size)
-        if count > _MOST_ITEMS * self.reach:
-            raise unfit(f"expected at most {_MOST_ITEMS} items, got {count}")
-        return self.take("items", count)
 
-    def length(self, item: Type) -> int:
-        """The length of a collection."""
-        if self.depth >= _DEEPEST and self.holds_structs(item):
-            return self.field.min_length or 0
-        return self.items_up_to(3)
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments.
+
+
+def _check_dtypes(document: Document, dtypes: Mapping[str, str]) -> None:
+    """Checks names of choices and families with the dtypes that they shall have.
+
+    Raises:
+        SchemaError: NQX102: the schema has no such choice, or the dtype is none of it.
+    """
+    known = {name: tuple(choice.members) for name, choice in document.dtypes.items()}
+    known |= {name: dtypes_of(name) for name in FAMILIES}
+    for name, dtype in dtypes.items():
+        names = known.get(name, tuple(known))
+        got = dtype if name in known else name
+        if got not in names:
+            wanted = f"a dtype of {name}" if name in known else "a choice or a family of dtypes"
+            hint = did_you_mean(got, names) or f"one of {', '.join(names)}"
+            message = f"expected {wanted}, got {got!r}"
+            raise SchemaError(message, code="NQX102", path="dtypes", hint=hint)
+
+
+def _check_dims(document: Document, dims: Mapping[str, int]) -> None:
+    """Refuses names of sizes that a document does not have.
+
+    Raises:
+        SchemaError: NQX103: there is one.
+    """
+    known = {**dict.fromkeys(document.dims), **_sizes_in(document)}
+    for name in dims:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}"
+            message = f"expected a dim of {document.id}, got {name!r}"
+            raise SchemaError(message, code="NQX103", path="dims", hint=hint)
+
+
+def _sizes_in(document: Document) -> dict[str, None]:
+    """The names of sizes that arrays, lists and static ints of the root show, or that are passed to structs."""
+    found = dict.fromkeys(sorted(root_ints(document)))
+    for struct in document.structs.values():
+        for declaration in struct.stored.values():
+            passed = arguments_of(declaration, document.is_struct)
+            for extent in (*extents_of(declaration), *passed):
+                found |= dict.fromkeys(sorted(extent.names))
+    return found

@@ -148,9 +148,10 @@ def _refused(
     try:
         result = apply(payload, way, others=known.others)
         result = without_unknown(result, reader, unknown, [])
+        problems = conform_node(reader, result.document["manifest"], result.arrays)
     except StructError as error:
         return error.diagnostics[0], True
-    for found in conform_node(reader, result.document["manifest"], result.arrays):
+    for found in problems:
         if found.severity == "error":
             return found, found.code not in _CONFORMANCE
     return None

@@ -30,6 +30,7 @@ from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import StructValue, items_of
 from neuralqx_struct.expressions.grammar import head_of, is_given, names_in, steps_of
 from neuralqx_struct.expressions.items import Budget
+from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.schema.bounds import (
     Lengths,
     Limits,
@@ -58,7 +59,9 @@ from neuralqx_struct.types.text import read_value
 Counts = Mapping[tuple[str, ...], Mapping[int, int]]
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes})
-_DEEPEST = 4  # structs inside structs; deeper, lists are as short as allowed and unions have no structs
+_DEEPEST = (
+    4  # structs inside structs; deeper, lists are as short as allowed and unions have no structs
+)
 _WHOLE = 1 << 53  # the largest number
 _FEW = 256  # numbers in arrays that are not all the same
 _TRIES = 20  # values of a field that its limits may refuse
@@ -142,8 +145,8 @@ class Drawn(Mapping[str, Any]):
         ref: tuple[Document, str] | None = None,
         sizes: bool = False,
     ) -> None:
-        self.values_by_name, self.ref = values, ref
-        self._draw, self._numbers, self._sizes = draw, numbers, sizes
+        self.stored, self.ref = values, ref
+        self.draw, self._numbers, self._sizes = draw, numbers, sizes
         self.budget = Budget(_STEPS)
 
     @property
@@ -154,31 +157,29 @@ class Drawn(Mapping[str, Any]):
         return document.structs[name].fields
 
     def __getitem__(self, name: str) -> Any:
-        if name in self.values_by_name:
-            value = self.values_by_name[name]
+        if name in self.stored:
+            value = self.stored[name]
             return with_numbers(value) if self._numbers else value
         declaration = self._fields.get(name)
         if declaration is None:
-            return self._draw.size_named(name) if self._sizes else self.values_by_name[name]
+            return self.draw.size_named(name) if self._sizes else self.stored[name]
         if declaration.derivation is None:
             return None  # payloads do not hold it
-        known = Drawn(
-            self.values_by_name, self._draw, numbers=self._numbers, ref=self.ref, sizes=True
-        )
+        known = Drawn(self.stored, self.draw, numbers=self._numbers, ref=self.ref, sizes=True)
         known.budget = self.budget
         return derived_value(declaration.derivation, known)
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self.values_by_name, **self._fields})
+        return iter({**self.stored, **self._fields})
 
     def __len__(self) -> int:
-        return len({**self.values_by_name, **self._fields})
+        return len({**self.stored, **self._fields})
 
     def with_numbers(self) -> Drawn | None:
         """The same with arrays of numpy; None if they are already."""
         if self._numbers:
             return None
-        made = Drawn(self.values_by_name, self._draw, numbers=True, ref=self.ref, sizes=self._sizes)
+        made = Drawn(self.stored, self.draw, numbers=True, ref=self.ref, sizes=self._sizes)
         made.budget = self.budget
         return made
 
@@ -210,7 +211,8 @@ class _Plan(NamedTuple):
         sizes: The names of sizes.
         lengths: The sizes of axes that constraints demand.
         equal: Both sides of equalities, the first of which may be given the value of the other.
-        heads: The fields that may be drawn again for each constraint.
+        conditions: The parts of constraints that all have to hold.
+        heads: The fields that may be drawn again for each of them.
     """
 
     fields: Mapping[str, FieldDeclaration]
@@ -220,6 +222,7 @@ class _Plan(NamedTuple):
     sizes: frozenset[str]
     lengths: Lengths
     equal: Sequence[tuple[ast.Name, ast.expr]]
+    conditions: Sequence[Expression]
     heads: Sequence[frozenset[str]]
 
 
@@ -256,7 +259,8 @@ def _planned(
         for side, other in equalities(struct)
         if isinstance(side, ast.Name) and head_of(side.id) not in fixed | first
     ]
-    heads = [_heads(struct, each.expression) for each in struct.constraints]
+    conditions = [*_conditions(struct)]
+    heads = [_heads(struct, each) for each in conditions]
     return _Plan(
         fields,
         sorted(fields, key=turn),
@@ -265,6 +269,7 @@ def _planned(
         frozenset(sizes_of_struct(document, name)) | {*struct.params},
         own,
         equal,
+        conditions,
         [each - fixed - first for each in heads],
     )
 
@@ -276,6 +281,18 @@ def _turn(declaration: FieldDeclaration, counted: bool) -> int:
         return 3 if counted else 4
     plain = not any(branch.parts or branch.refers for branch in declared.branches)
     return 0 if plain else 1 + counted
+
+
+def _conditions(struct: StructDeclaration) -> Iterator[Expression]:
+    """Yields the parts of constraints that are joined by ``and``."""
+    for constraint in struct.constraints:
+        tree = constraint.expression.tree
+        if not (isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)):
+            yield constraint.expression
+            continue
+        for part in tree.values:
+            names = frozenset(node.id for node in names_in(part))
+            yield Expression(format_tree(part), names, part)
 
 
 def _heads(struct: StructDeclaration, expression: Expression) -> frozenset[str]:
@@ -301,8 +318,9 @@ class Draw:
         document: The declaration.
         random: Source of all choices.
         decks: The options that were not drawn yet.
-        left: How many structs and arrays may still be made.
+        left: How many structs and arrays, and items of collections, may still be made.
         near: Another version, whose limits are tried as well.
+        given_sizes: Sizes by name that are demanded from outside.
         small: The number that all numbers, sizes and lengths shall be, as far as they may; None for random ones.
         alike: Whether the structs in a list are the same but for the numbers in arrays.
         classes: Structs and enums of Python by name; none for payloads.
@@ -323,6 +341,8 @@ class Draw:
         lengths: Sizes of axes from constraints, likewise.
         hints: Numbers near to which a number may satisfy a constraint.
         plan: The facts about its struct.
+        nested: The number of collections around the value in its field.
+        lenient: Whether a value may violate limits and constraints where none was found that does not: others tell it.
     """
 
     document: Document
@@ -330,6 +350,7 @@ class Draw:
     decks: Decks
     left: list[int]
     near: Document | None = None
+    given_sizes: Mapping[str, int] = field(default_factory=dict)
     small: int | None = None
     alike: bool = False
     classes: Mapping[str, Any] = field(default_factory=dict)
@@ -349,6 +370,8 @@ class Draw:
     lengths: Counts = field(default_factory=dict)
     hints: Sequence[float] = ()
     plan: Any = None
+    nested: int = 0
+    lenient: bool = False
     field: Any = None
 
     def changed(self, **members: Any) -> Self:
@@ -368,7 +391,9 @@ class Draw:
         """One of some values; each is drawn before one is drawn again."""
         return self.pick(id(values), values)
 
-    def pick(self, what: Hashable, values: Sequence[Any], allowed: Sequence[Any] | None = None) -> Any:
+    def pick(
+        self, what: Hashable, values: Sequence[Any], allowed: Sequence[Any] | None = None
+    ) -> Any:
         """As :meth:`one_of`, for values that are made anew each time."""
         place = (self.document.id, self.struct_name, self.name, what)
         return self.decks.pick(self.random, place, values, allowed)
@@ -378,30 +403,38 @@ class Draw:
         path = ("structs", self.struct_name, "fields", self.name)
         return UnfitError(self.document, path if self.name else path[:2], reason)
 
-    def take(self) -> None:
-        """Counts a struct or an array."""
-        self.left[0] -= 1
-        if self.left[0] < 0:
-            raise self.unfit("no payload that is small enough could be drawn")
+    def take(self, count: int = 1, sort: int = 0) -> None:
+        """Counts structs and arrays, or items of collections (sort 1)."""
+        self.left[sort] -= count
+        if self.left[sort] < 0:
+            raise self.unfit("nothing that is small enough could be drawn")
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
-    def any_size(self, least: int = 0, most: int | None = None, dim: str = "") -> int:
-        """A size within bounds; of a declared dim, or of none."""
+    def any_size(self, least: int = 0, most: int | None = None, name: str = "") -> int:
+        """A size within bounds; of a name, or of none."""
         raise NotImplementedError
+
+    def open_size(self) -> int:
+        """A size without a name."""
+        return self.any_size()
 
     def named(self, name: str) -> int:
         """The number of a name in this instance; the first time, a new one."""
         if name in self.local:
             return self.local[name]
+        if name in self.given_sizes:
+            return self.given_sizes[name]
         if name in self.document.dims:
             return self.dim(name)
         if is_given(name):
             return self.given_value(name)
         least, most = self.bounds_of_size(name)
-        return self.local.setdefault(name, self.any_size(least, most))
+        return self.local.setdefault(name, self.any_size(least, most, name))
 
-    def bounds_of_size(self, name: str, least: int = 0, most: int | None = None) -> tuple[int, int | None]:
+    def bounds_of_size(
+        self, name: str, least: int = 0, most: int | None = None
+    ) -> tuple[int, int | None]:
         """The bounds of a size with those that constraints give it."""
         bounds = self.limits.get((name,), {})
         low, high = bounds.get("ge"), bounds.get("le")
@@ -431,7 +464,9 @@ class Draw:
                 root = self.changed(local=self.ints, solving=solving)
                 found = root.number(dim.equation)
                 if found < least or (most is not None and found > most):
-                    raise UnfitError(self.document, ("dims", name), "no size within its bounds could be drawn")
+                    raise UnfitError(
+                        self.document, ("dims", name), "no size within its bounds could be drawn"
+                    )
                 self.dims[name] = found
             else:
                 raise UnfitError(self.document, ("dims", name), "it depends on too many other dims")
@@ -445,13 +480,15 @@ class Draw:
     def number(self, size: Expression) -> int:
         """The number of a size."""
         if size.text == ANY:
-            return self.any_size()
+            return self.open_size()
         if size.text in size.names:
             return self.checked(size, self.named(size.text))
         try:
             found = evaluate(size, {name: self.named(name) for name in sorted(size.names)})
         except SchemaError as error:
-            raise self.unfit(f"no size {size.text} could be drawn: {error.diagnostics[0].message}") from None
+            raise self.unfit(
+                f"no size {size.text} could be drawn: {error.diagnostics[0].message}"
+            ) from None
         return self.checked(size, found)
 
     def checked(self, size: Expression, found: Any) -> int:
@@ -462,22 +499,23 @@ class Draw:
 
     def shape(self, extents: Sequence[Extent]) -> tuple[int, ...]:
         """The sizes of a shape."""
-        self.show(extents)
-        sizes = [*self.lead]
+        sizes: list[int] = []
         for extent in extents:
             if extent is ...:
-                sizes += [self.any_size() for _ in range(self.between(0, 2))]
+                sizes += [self.open_size() for _ in range(self.between(0, 2))]
             else:
                 sizes.append(self.number(extent))
-        return tuple(sizes)
+        self.show(extents, sizes)
+        return (*self.lead, *sizes)
 
-    def show(self, sizes: Sequence[Extent]) -> None:
-        """Notes the sizes in a type."""
+    def show(self, sizes: Sequence[Extent], numbers: Sequence[int]) -> None:
+        """Notes the sizes in a type with their numbers."""
 
     def count_of(self, size: Expression) -> int:
         """The length of a list of a declared length."""
-        self.show([size])
-        return self.number(size)
+        found = self.number(size)
+        self.show([size], [found])
+        return found
 
     def length(self, item: Type) -> int:
         """The length of a list or dict, of which only the outermost has limits."""
@@ -509,6 +547,7 @@ class Draw:
             limits=inside(self.limits, self.name),
             lengths=inside(self.lengths, self.name),
             hints=(),
+            nested=0,
         )
         made.local |= bound
         if is_root:
@@ -543,20 +582,29 @@ class Draw:
         self.name, self.field = name, self.plan.fields[name]
         ints = int_fields(self.document) if is_root else {}
         self.count()
-        if is_root and name in _given(self.document):
+        demanded = self.demanded_int() if name in ints else None
+        if demanded is not None:
+            self.values[name] = demanded
+        elif is_root and name in _given(self.document):
             self.values[name] = self.given_int()
-        elif name not in self.values:
+        else:
             self.values[name] = self.fitting()
         if name in ints and type(self.values[name]) is int:
             self.ints.setdefault(name, self.values[name])
         if self.plan.equal and not self.lead:
             self.equate()
 
+    def demanded_int(self) -> int | None:
+        """The value of a static int of the root that sizes from outside determine: its own, or that of a dim equal to it."""
+        for name, dim in self.document.dims.items():
+            equal = "" if dim.equation is None else dim.equation.text
+            if name in self.given_sizes and equal == self.name:
+                return self.given_sizes[name]
+        return self.given_sizes.get(self.name)
+
     def given_int(self) -> int | None:
         """The value of a static int of the root that is the size of its name."""
         name = self.name
-        if name in self.values:
-            return self.values[name]
         if name not in self.ints and name not in self.document.dims:
             return self.fitting()
         if self.field.declared.nullable and self.small is None and self.between(0, 3) == 0:
@@ -572,11 +620,14 @@ class Draw:
         if self.name not in self.plan.limited:
             return self.value()
         misses: list[str] = []
+        value = None
         for turn in range(_TRIES):
             value = self.value() if turn == 0 else self.changed(small=None).value()
             misses = self.misses(self.field, value)
             if not misses:
                 return value
+        if self.lenient:
+            return value
         raise self.unfit(f"no value within its limits could be drawn: {misses[0]}")
 
     @staticmethod
@@ -591,13 +642,18 @@ class Draw:
         given = self.given()
         if not given:
             return self.field.declared.example(self)
-        declared = self.field.declared
-        return read_value(self.one_of(given), declared, LiveBuilder(self.document))
+        allowed = given
+        if self.small is not None:  # null first, and then no null
+            allowed = [each for each in given if (each is None) is (self.small == 0)] or given
+        found = self.pick("given", given, allowed)
+        return read_value(found, self.field.declared, LiveBuilder(self.document))
 
     def given(self) -> Sequence[Any]:
         """The values that the field names, one of which it shall have."""
         choices = self.field.choices
-        return choices if choices and self.is_plain(self.field.declared) else ()
+        if not choices or not self.is_plain(self.field.declared):
+            return ()
+        return [*choices, None] if self.field.declared.nullable else choices
 
     def is_plain(self, declared: Type) -> bool:
         """True for a type without arrays and structs."""
@@ -624,7 +680,7 @@ class Draw:
                 self.field = self.field.model_copy(update=lengths)
             elif axis < len(extents) and extents[axis] is not ... and ... not in extents[:axis]:
                 size = extents[axis].text
-                if size.isidentifier() and size not in self.document.dims:
+                if size.isidentifier() and size not in {**self.document.dims, **self.given_sizes}:
                     self.local.setdefault(size, found)
 
     def known(self) -> Drawn:
@@ -663,23 +719,23 @@ class Draw:
             return
         self.name = ""
         for turn in range(_REPAIRS):
-            broken = self.broken(struct)
+            broken = self.broken()
             if broken is None:
                 return
             heads = sorted(self.plan.heads[broken])
             if not heads or turn == _REPAIRS - 1:
                 break
-            expression = struct.constraints[broken].expression
-            self.hints = self.numbers_near(expression)
+            self.hints = self.numbers_near(self.plan.conditions[broken])
             name = heads[(turn + self.between(0, 1)) % len(heads)]
             self.values.pop(name)
             self.draw_field(name)
             self.hints, self.name = (), ""
-        text = struct.constraints[broken].expression.text
-        raise self.unfit(f"no values with {text} could be drawn")
+        text = self.plan.conditions[broken].text
+        if not self.lenient:
+            raise self.unfit(f"no values with {text} could be drawn")
 
-    def broken(self, struct: StructDeclaration) -> int | None:
-        """The position of the first constraint that fails."""
+    def broken(self) -> int | None:
+        """The position of the first condition that fails."""
         names = self.known()
         if self.lead:
             held = {name: with_numbers(value) for name, value in self.values.items()}
@@ -689,8 +745,8 @@ class Draw:
             ]
         else:
             every = [names]
-        for place, constraint in enumerate(struct.constraints):
-            if any(failure(constraint.expression, each) is not None for each in every):
+        for place, condition in enumerate(self.plan.conditions):
+            if any(failure(condition, each) is not None for each in every):
                 return place
         return None
 
@@ -716,8 +772,8 @@ class Draw:
         owner, name = self.document.place_of(declared.refers)
         if name not in owner.structs:
             raise self.unfit(f"the schema has no struct {declared.refers}")
-        self.show(declared.arguments)
-        sizes = map(self.number, declared.arguments)
+        sizes = [*map(self.number, declared.arguments)]
+        self.show(declared.arguments, sizes)
         bound = dict(zip(owner.structs[name].params, sizes, strict=False))
         if owner is self.document:
             return self.struct(name, bound)
@@ -726,19 +782,27 @@ class Draw:
     def other(self, owner: Document) -> Draw:
         """The draw of a struct of another document, whose sizes are its own."""
         return self.changed(
-            document=owner, near=None, dims={}, ints={}, chosen={}, outermost=True
+            document=owner, near=None, dims={}, ints={}, chosen={}, given_sizes={}, outermost=True
         )
 
     def stacked(self, item: Type, axes: Sequence[Expression]) -> Any:
         """The struct that a type names, with axes in front of those of its arrays."""
         return self.changed(lead=self.shape(axes)).inner_struct(item)
 
-    def items(self, item: Type, count: int) -> list[Any]:
-        """The items of a list or dict."""
-        if not self.alike or count < 2 or not self.holds_structs(item):
-            return [item.example(self) for _ in range(count)]
-        first = item.example(self)
-        return [first, *(self.again(first) for _ in range(count - 1))]
+    def items(self, types: Sequence[Type]) -> list[Any]:
+        """The items of a collection, one of each type; only the outermost collection has the lengths of the field."""
+        self.take(len(types), 1)
+        inner = self.changed(nested=self.nested + 1)
+        if self.field.min_length is not None or self.field.max_length is not None:
+            free = self.field.model_copy(update={"min_length": None, "max_length": None})
+            inner.field = free
+        if self.alike and len(types) > 1 and self.holds_structs(types[0]):
+            first = types[0].example(inner)
+            others = (
+                self.again(first) if each is types[0] else each.example(inner) for each in types[1:]
+            )
+            return [first, *others]
+        return [each.example(inner) for each in types]
 
     def again(self, value: Any) -> Any:
         """A value with other arrays of the same dtypes and shapes."""
@@ -750,7 +814,7 @@ class Draw:
         if type(value) is StructValue:
             self.take()
             held: Any = value.fields
-            made = Drawn(mapped(self.again, held.values_by_name), held._draw, ref=held.ref)  # noqa: SLF001
+            made = Drawn(mapped(self.again, held.stored), held.draw, ref=held.ref)
             return StructValue(made, value.nodes)
         return mapped(self.again, value) if isinstance(value, (list, tuple, dict)) else value
 
@@ -783,7 +847,9 @@ class Draw:
         seed = self.random.getrandbits(32)
         hints = (*self.hints, *self.near_numbers())
         is_read = self.name in self.plan.read
-        read = partial(numbers_of, self.field, dtype, tuple(shape), seed, self.small, hints, is_read)
+        read = partial(
+            numbers_of, self.field, dtype, tuple(shape), seed, self.small, hints, is_read
+        )
         return Stored(dtype, shape, read)
 
     def key(self, impl: str | None, shape: Sequence[int]) -> DrawnKey:
@@ -825,8 +891,12 @@ class Draw:
 
     def drawn(self, what: str, options: Sequence[float]) -> float | None:
         """One of the numbers that matter, or None for any other."""
+        if self.hints:
+            if self.small is not None:
+                options = sorted(options, key=lambda each: abs(each - (self.small or 0)))[:4]
+            return self.random.choice([*options, *options, None])
         every = [*options, *[None] * (len(options) + 1)]
-        return self.random.choice(every) if self.hints else self.pick(what, every, every)
+        return self.pick(what, every, every)
 
     def interval(self, least: float) -> tuple[float, float]:
         """Bounds of random numbers; open ones are moved by ``least``, or to the middle."""
@@ -897,7 +967,9 @@ class Draw:
                 if not scalar_misses(declaration, each)
             ]
             if not fit:
-                raise self.unfit(f"no text that matches the pattern {declaration.pattern!r} could be drawn")
+                raise self.unfit(
+                    f"no text that matches the pattern {declaration.pattern!r} could be drawn"
+                )
             if self.small is not None:
                 return min(fit, key=len)
             return str(self.pick("text", fit, fit))
@@ -917,11 +989,12 @@ class Draw:
 
 
 _LONGEST_TEXT = 4096
+_CLOSE = 2**-10  # to a limit of floats
 
 
 def _around(number: float, least: float) -> tuple[float, ...]:
     """A limit with the numbers beside it."""
-    return (number, number - least, number + least)
+    return (number, number - least, number + least, number - _CLOSE, number + _CLOSE)
 
 
 def _largest(*bounds: float | None) -> float | None:
@@ -980,8 +1053,8 @@ def exchanged(value: Any, steps: Sequence[str | int], new: Any) -> Any:
     if type(value) is StructValue:
         held: Any = value.fields
         head = str(steps[0])
-        inner = exchanged(held.values_by_name[head], steps[1:], new)
-        made = Drawn({**held.values_by_name, head: inner}, held._draw, ref=held.ref)  # noqa: SLF001
+        inner = exchanged(held.stored[head], steps[1:], new)
+        made = Drawn({**held.stored, head: inner}, held.draw, ref=held.ref)
         return StructValue(made, value.nodes)
     if steps and isinstance(steps[0], int):
         place = range(len(value))[steps[0]]
@@ -1008,6 +1081,7 @@ def numbers_of(
         dtype: The dtype.
         shape: The sizes.
         seed: The start of the random choices.
+        given_sizes: Sizes by name that are demanded from outside.
         small: The number that all shall be near to; None for random ones.
         hints: More numbers to take.
         is_read: Whether a constraint depends on them.

@@ -100,7 +100,15 @@ def texts_of(pattern: str) -> list[str]:
             parsed = importlib.import_module("re._parser").parse(pattern)
         made = ["".join(_made(parsed, turn, [_MOST_PARTS])) for turn in range(4)]
         fit = [text for text in dict.fromkeys(made) if matches(pattern, text)]
-    except (ImportError, AttributeError, re.error, OverflowError, RecursionError, SchemaError, ValueError):
+    except (
+        ImportError,
+        AttributeError,
+        re.error,
+        OverflowError,
+        RecursionError,
+        SchemaError,
+        ValueError,
+    ):
         return []
     return sorted(fit, key=len)
 

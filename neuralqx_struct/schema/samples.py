@@ -76,7 +76,7 @@ class Sample(NamedTuple):
 
     Attributes:
         payload: A valid payload, whose arrays are made when they are read; None if none could be drawn.
-        places: The places of the sizes that it shows.
+        places: The places of the sizes that it shows: those where none is zero.
         size: The number of structs and arrays that were made.
         reason: The requirement of the schema that nothing met; None if there is a payload.
     """
@@ -139,7 +139,7 @@ def samples_of(document: Document, near: Document | None = None) -> Samples:
 
 def _sampled(document: Document, near: Document | None, decks: Decks, number: int) -> Sample:
     """Draws a payload, more than once if need be."""
-    left = [_LARGEST]
+    left = [_LARGEST, _LARGEST]
     places: set[Place] = set()
     reason = ""
     for attempt in range(_ATTEMPTS):
@@ -160,7 +160,7 @@ def _sampled(document: Document, near: Document | None, decks: Decks, number: in
             payload = _payload(document, tree)
         except UnfitError as error:
             reason = _described(document, error)
-            if left[0] <= 0:
+            if min(left) <= 0:
                 break
             continue
         problems = conform_node(document, payload.document["manifest"], payload.arrays)
@@ -194,7 +194,7 @@ def _node_of(value: Any, made: dict[str, Stored]) -> Node:
     if type(value) is StructValue:
         drawn: Any = value.fields
         owner, name = drawn.ref
-        held, stored = drawn.values_by_name, owner.structs[name].stored
+        held, stored = drawn.stored, owner.structs[name].stored
         fields = {key: _node_of(held[key], made) for key in stored}
         return STRUCT.node(type=owner.ref(name), fields=fields)
     if isinstance(value, list):
@@ -232,28 +232,31 @@ class _Draw(Draw):
         """A payload need not keep an equation whose other names it does not show."""
         return self.turn % 4 == 3 and self.attempt == 0
 
-    def show(self, sizes: Sequence[Extent]) -> None:
-        self.places.add(
-            Place(self.document.id, self.struct_name, self.name, tuple(map(str, sizes)))
-        )
+    def show(self, sizes: Sequence[Extent], numbers: Sequence[int]) -> None:
+        """Notes a place, unless one of its sizes is zero, which hides the others."""
+        if all(numbers):
+            place = Place(self.document.id, self.struct_name, self.name, tuple(map(str, sizes)))
+            self.places.add(place)
 
-    def any_size(self, least: int = 0, most: int | None = None, dim: str = "") -> int:
-        """A size: a small one, one far from zero, or one near a bound."""
+    def any_size(self, least: int = 0, most: int | None = None, name: str = "") -> int:
+        """A size: a small one, one far from zero, or one near a bound of either version."""
         if self.small is not None:
             wanted = max(least, self.small + self.between(0, self.attempt))
             return wanted if most is None else min(wanted, most)
-        is_far = self.turn % 2 == 1 and self.attempt < _ATTEMPTS // 2
-        found = least + (self.between(*_FAR) if is_far and self.between(0, 1) else self.between(0, 3))
+        is_bold = self.attempt < _ATTEMPTS // 2
+        is_far = is_bold and self.turn % 2 == 1 and self.between(0, 1)
+        found = least + (self.between(*_FAR) if is_far else self.between(0, 3))
         found = found if most is None else min(found, most)
-        if dim and self.attempt < _ATTEMPTS // 2:
-            bounds = [least, most]
-            other = self.near.dims.get(dim) if self.near is not None else None
-            bounds += [] if other is None else [other.min, other.max]
-            sizes = dict.fromkeys(n for each in bounds if each is not None for n in (each, each - 1, each + 1))
-            fit = [n for n in sizes if n >= least and (most is None or n <= most)]
-            options = [*fit, *[None] * len(fit)]
-            turn = self.decks.pick(self.random, (self.document.id, dim), options, options)
-            found = found if turn is None else turn
+        dims = [
+            each.dims[name] for each in (self.document, self.near) if each and name in each.dims
+        ]
+        ends = {end for dim in dims for end in (dim.min, dim.max) if end is not None}
+        near = {n for end in ends for n in (end - 1, end, end + 1)}
+        fit = sorted(n for n in near if n >= least and (most is None or n <= most))
+        if fit and is_bold:
+            options = [*fit, *[None] * (len(fit) + 1)]
+            drawn = self.decks.pick(self.random, (self.document.id, name), options, options)
+            found = found if drawn is None else drawn
         return found
 
     def count_of(self, size: Any) -> int:
@@ -270,10 +273,12 @@ class _Draw(Draw):
         deep = self.depth >= 4 and self.holds_structs(item)
         if deep:
             return least
+        deep = self.nested > 2
         if self.small is not None:
             wanted = self.small + self.between(0, max(0, self.attempt - 3))
+            wanted = min(wanted, 1) if deep else wanted
             return max(least, wanted if most is None else min(wanted, most))
-        few = 2 if self.depth < 4 else 1
+        few = 1 if deep else 2
         longest = max(least, min(least + few if most is None else most, max(least, _MOST)))
         lengths = self.lengths_near(least, longest, few)
         return int(self.pick("length", lengths, lengths))

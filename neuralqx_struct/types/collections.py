@@ -174,7 +174,7 @@ class ListOf(Collection):
 
     def example(self, sample: Any) -> Any:
         count = sample.length(self.item) if self.length is None else sample.count_of(self.length)
-        return sample.items(self.item, count)
+        return sample.items([self.item] * count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +260,8 @@ class TupleOf(Collection):
         return f"{stub.source(self.sort)}[{', '.join(inside) or '()'}]"
 
     def example(self, sample: Any) -> Any:
-        if self.variadic:
-            return tuple(sample.items(self.items[0], sample.length(self.items[0])))
-        return tuple(item.example(sample) for item in self.items)
+        count = sample.length(self.items[0]) if self.variadic else 1
+        return tuple(sample.items(self.items * count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +333,7 @@ class DictOf(Collection):
 
     def example(self, sample: Any) -> Any:
         count = sample.length(self.value)
-        items = sample.items(self.value, count)
+        items = sample.items([self.value] * count)
         return {f"key{place}": item for place, item in enumerate(items)}
 
 

@@ -63,6 +63,10 @@ CASES = {
         {"a": "int8[n]", "b": {"type": "str", "pattern": "x+"}}, {},
         {"a": "int8[m]", "b": {"type": "str", "pattern": "x+"}}, {}, set(),
     ),
+    "text for a pattern that is hard": (
+        {"a": "int8[n]", "b": {"type": "str", "pattern": "\\p{Greek}+"}}, {},
+        {"a": "int8[m]", "b": {"type": "str", "pattern": "\\p{Greek}+"}}, {}, None,
+    ),
     "text that is very long": (
         {"a": "int8[n]", "b": {"type": "str", "min_length": 10**9}}, {},
         {"a": "int8[m]", "b": {"type": "str", "min_length": 10**9}}, {}, None,
