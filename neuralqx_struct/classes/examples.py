@@ -192,13 +192,17 @@ class _Example(Draw):
     def shape(self, extents: Sequence[Any]) -> tuple[int, ...]:
         sizes = super().shape(extents)
         if math.prod(sizes) > self.most:
-            raise self.unfit(f"no array of at most {self.most} numbers could be drawn, one had sizes {[*sizes]}")
+            raise self.unfit(
+                f"no array of at most {self.most} numbers could be drawn, one had sizes {[*sizes]}"
+            )
         return sizes
 
     def count_of(self, size: Any) -> int:
         count = super().count_of(size)
         if count > _MOST_ITEMS * self.reach:
-            raise self.unfit(f"no list of at most {_MOST_ITEMS} items could be drawn, one had {count}")
+            raise self.unfit(
+                f"no list of at most {_MOST_ITEMS} items could be drawn, one had {count}"
+            )
         return count
 
     def length(self, item: Type) -> int:

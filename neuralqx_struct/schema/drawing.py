@@ -28,8 +28,9 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import StructValue, items_of
-from neuralqx_struct.expressions.grammar import head_of, is_given, steps_of
+from neuralqx_struct.expressions.grammar import head_of, is_given, names_in, steps_of
 from neuralqx_struct.expressions.items import Budget
+from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.schema.bounds import (
     Lengths,
     Limits,
@@ -210,7 +211,8 @@ class _Plan(NamedTuple):
         sizes: The names of sizes.
         lengths: The sizes of axes that constraints demand.
         equal: Both sides of equalities, the first of which may be given the value of the other.
-        heads: The fields that may be drawn again for each constraint.
+        conditions: The parts of constraints that all have to hold.
+        heads: The fields that may be drawn again for each of them.
     """
 
     fields: Mapping[str, FieldDeclaration]
@@ -220,6 +222,7 @@ class _Plan(NamedTuple):
     sizes: frozenset[str]
     lengths: Lengths
     equal: Sequence[tuple[ast.Name, ast.expr]]
+    conditions: Sequence[Expression]
     heads: Sequence[frozenset[str]]
 
 
@@ -256,7 +259,8 @@ def _planned(
         for side, other in equalities(struct)
         if isinstance(side, ast.Name) and head_of(side.id) not in fixed | first
     ]
-    heads = [_heads(struct, each.expression) for each in struct.constraints]
+    conditions = [*_conditions(struct)]
+    heads = [_heads(struct, each) for each in conditions]
     return _Plan(
         fields,
         sorted(fields, key=turn),
@@ -265,6 +269,7 @@ def _planned(
         frozenset(sizes_of_struct(document, name)) | {*struct.params},
         own,
         equal,
+        conditions,
         [each - fixed - first for each in heads],
     )
 
@@ -276,6 +281,18 @@ def _turn(declaration: FieldDeclaration, counted: bool) -> int:
         return 3 if counted else 4
     plain = not any(branch.parts or branch.refers for branch in declared.branches)
     return 0 if plain else 1 + counted
+
+
+def _conditions(struct: StructDeclaration) -> Iterator[Expression]:
+    """Yields the parts of constraints that are joined by ``and``."""
+    for constraint in struct.constraints:
+        tree = constraint.expression.tree
+        if not (isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)):
+            yield constraint.expression
+            continue
+        for part in tree.values:
+            names = frozenset(node.id for node in names_in(part))
+            yield Expression(format_tree(part), names, part)
 
 
 def _heads(struct: StructDeclaration, expression: Expression) -> frozenset[str]:
@@ -625,13 +642,18 @@ class Draw:
         given = self.given()
         if not given:
             return self.field.declared.example(self)
-        declared = self.field.declared
-        return read_value(self.one_of(given), declared, LiveBuilder(self.document))
+        allowed = given
+        if self.small is not None:  # null first, and then no null
+            allowed = [each for each in given if (each is None) is (self.small == 0)] or given
+        found = self.pick("given", given, allowed)
+        return read_value(found, self.field.declared, LiveBuilder(self.document))
 
     def given(self) -> Sequence[Any]:
         """The values that the field names, one of which it shall have."""
         choices = self.field.choices
-        return choices if choices and self.is_plain(self.field.declared) else ()
+        if not choices or not self.is_plain(self.field.declared):
+            return ()
+        return [*choices, None] if self.field.declared.nullable else choices
 
     def is_plain(self, declared: Type) -> bool:
         """True for a type without arrays and structs."""
@@ -697,24 +719,23 @@ class Draw:
             return
         self.name = ""
         for turn in range(_REPAIRS):
-            broken = self.broken(struct)
+            broken = self.broken()
             if broken is None:
                 return
             heads = sorted(self.plan.heads[broken])
             if not heads or turn == _REPAIRS - 1:
                 break
-            expression = struct.constraints[broken].expression
-            self.hints = self.numbers_near(expression)
+            self.hints = self.numbers_near(self.plan.conditions[broken])
             name = heads[(turn + self.between(0, 1)) % len(heads)]
             self.values.pop(name)
             self.draw_field(name)
             self.hints, self.name = (), ""
-        text = struct.constraints[broken].expression.text
+        text = self.plan.conditions[broken].text
         if not self.lenient:
             raise self.unfit(f"no values with {text} could be drawn")
 
-    def broken(self, struct: StructDeclaration) -> int | None:
-        """The position of the first constraint that fails."""
+    def broken(self) -> int | None:
+        """The position of the first condition that fails."""
         names = self.known()
         if self.lead:
             held = {name: with_numbers(value) for name, value in self.values.items()}
@@ -724,8 +745,8 @@ class Draw:
             ]
         else:
             every = [names]
-        for place, constraint in enumerate(struct.constraints):
-            if any(failure(constraint.expression, each) is not None for each in every):
+        for place, condition in enumerate(self.plan.conditions):
+            if any(failure(condition, each) is not None for each in every):
                 return place
         return None
 
@@ -870,8 +891,12 @@ class Draw:
 
     def drawn(self, what: str, options: Sequence[float]) -> float | None:
         """One of the numbers that matter, or None for any other."""
+        if self.hints:
+            if self.small is not None:
+                options = sorted(options, key=lambda each: abs(each - (self.small or 0)))[:4]
+            return self.random.choice([*options, *options, None])
         every = [*options, *[None] * (len(options) + 1)]
-        return self.random.choice(every) if self.hints else self.pick(what, every, every)
+        return self.pick(what, every, every)
 
     def interval(self, least: float) -> tuple[float, float]:
         """Bounds of random numbers; open ones are moved by ``least``, or to the middle."""

@@ -247,7 +247,9 @@ class _Draw(Draw):
         is_far = is_bold and self.turn % 2 == 1 and self.between(0, 1)
         found = least + (self.between(*_FAR) if is_far else self.between(0, 3))
         found = found if most is None else min(found, most)
-        dims = [each.dims[name] for each in (self.document, self.near) if each and name in each.dims]
+        dims = [
+            each.dims[name] for each in (self.document, self.near) if each and name in each.dims
+        ]
         ends = {end for dim in dims for end in (dim.min, dim.max) if end is not None}
         near = {n for end in ends for n in (end - 1, end, end + 1)}
         fit = sorted(n for n in near if n >= least and (most is None or n <= most))

@@ -342,6 +342,29 @@ def test_the_command(repository, monkeypatch):
     result = invoke("breaking", "schemas", "--against", "git:main", "--format", "json")
     report = json.loads(result.stdout)
     assert result.exit_code == 1 and not report["ok"] and report["against"] == "git:main"
+    (compared,) = report["comparisons"]
+    assert compared["structure"] == "differs" and compared["tried"] == 0 and compared["reason"]
+    words = (
+        "breaking",
+        "schemas",
+        "--against",
+        "git:main",
+        "--unknown",
+        "drop",
+        "--tries",
+        "7",
+        "--format",
+        "json",
+    )
+    (compared,) = json.loads(invoke(*words).stdout)["comparisons"]
+    assert compared == {
+        "schema": "lab.net", "direction": "backward", "writer": 1, "reader": 2, "structure": "proved", "tried": 7, "reason": None,
+    }  # fmt: skip
+    (compared,) = json.loads(invoke("schema", "lint", "schemas", "--format", "json").stdout)[
+        "comparisons"
+    ]
+    assert (compared["writer"], compared["reader"]) == (1, 2)
+    assert invoke("breaking", "schemas", "--against", "git:main", "--tries", "0").exit_code == 2
     assert report["diagnostics"][0]["file"] == "schemas/net/v2.yaml"
     result = invoke("breaking", "schemas", "--against", "git:main", "--format", "github")
     assert result.stdout.startswith("::error file=schemas/net/v2.yaml,line=")

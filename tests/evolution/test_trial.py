@@ -2,12 +2,13 @@
 
 import pytest
 
-from neuralqx_struct.errors import MigrationError
+from neuralqx_struct.errors import MigrationError, has_errors
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.evolution.trial import IN_VERDICTS, try_payloads
 from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.schema.uses import among, link
 from neuralqx_struct.tools.linting import lint_series
 from tests.builders import bounded, doc
 
@@ -155,20 +156,78 @@ def test_steps_over_nothing(name):
     assert ("NQX320", "warning") in {(each.code, each.severity) for each in lint_series(series)}
 
 
+UNSAVED = {
+    "opaque": ({"type": "int", "kind": "opaque"}, {"NQX414"}),
+    "not serialized": ({"type": "int", "serialize": False}, {"NQX414"}),
+    "with a default": ({"type": "int", "kind": "opaque", "default": 1}, set()),
+    "with null": ({"kind": "opaque", "serialize": False, "default": None}, set()),
+    "derived": ({"type": "int", "derived": "y + 1"}, set()),
+}
+
+
 @pytest.mark.parametrize("unknown", ["error", "warn", "drop"])
-@pytest.mark.parametrize(
-    ("field", "codes"),
-    [
-        ({"type": "int", "kind": "opaque"}, {"NQX414"}),
-        ({"type": "int", "serialize": False}, {"NQX414"}),
-        ({"type": "int", "kind": "opaque", "default": 1}, set()),
-        ({"kind": "opaque", "serialize": False, "default": None}, set()),
-    ],
-)
-def test_a_new_field_that_is_not_stored_needs_a_default(field, codes, unknown):
-    old, new = doc({"y": "int"}), doc({"y": "int", "x": field}, 2)
-    found = verdict(old, series_of([old, new]), "backward", unknown=unknown)
+@pytest.mark.parametrize("was", ["new", "there before", "static before"])
+@pytest.mark.parametrize("name", UNSAVED)
+def test_a_field_that_no_payload_holds_needs_a_default(name, was, unknown):
+    field, codes = UNSAVED[name]
+    steps = [s.remove(field="x", undo_default=0, within="B")] if was == "static before" else []
+    before = {
+        "new": {},
+        "there before": {"x": field},
+        "static before": {"x": {"type": "int", "kind": "static"}},
+    }
+    old, new = (
+        doc({"b": "list[B]"}, at, steps if at == 2 else None, structs={"B": {"y": "int", **inner}})
+        for at, inner in ((1, before[was]), (2, {"x": field}))
+    )
+    series = series_of([old, new])
+    found = verdict(old, series, "backward", unknown=unknown)
     assert {each.code for each in found} == codes
+    assert has_errors(found) is bool(codes)
+    warned = {(each.code, each.severity) for each in lint_series(series_of([new]))}
+    assert warned == {(code, "warning") for code in codes}
+
+
+def test_a_field_that_no_payload_of_a_used_schema_holds():
+    inner = doc({"x": {"type": "int", "kind": "opaque"}}, schema="lab.inner")
+    old, new = (
+        link(doc({"y": "lab.inner.A", **more}, at, uses=["lab.inner@1"]), among([inner]))
+        for at, more in ((1, {}), (2, {"z": {"type": "int", "default": 0}}))
+    )
+    (found,) = verdict(old, series_of([new]), "backward")
+    assert (found.code, found.severity, found.path) == ("NQX414", "error", "$.uses")
+
+
+def reasons(old, new, **options):
+    """How two versions were compared, in both directions."""
+    compared = verdict(old, series_of([old, new]), "full", **options).comparisons
+    return [(each.direction, each.proved, each.tried, each.reason) for each in compared]
+
+
+def test_a_verdict_says_what_it_tried():
+    old, new = doc({"a": "int"}), doc({"a": "int", "b": {"type": "int", "default": 0}}, 2)
+    (back, forward) = reasons(old, new, unknown="drop", steps=False)
+    assert back == ("backward", True, 25, None) and forward == ("forward", True, 25, None)
+    assert reasons(old, new, unknown="drop", tries=3)[0] == ("backward", True, 3, None)
+    differs = reasons(old, doc({"a": "str"}, 2))[0]
+    assert differs[1:3] == (False, 0) and differs[3]
+    same = reasons(old, doc({"a": "int"}, 2))[0]
+    assert same[:3] == ("backward", True, 0) and same[3]
+    hard = {"b": {"type": "str", "pattern": "\\p{Greek}+"}}
+    undrawn = reasons(doc({"a": "int", **hard}), doc({"a": "int | null", **hard}, 2))[0]
+    assert undrawn[:3] == ("backward", True, 0) and "pattern" in undrawn[3]
+    step = s.python(function="lab.up", inverse="lab.down", reads=["a"], writes=["a"])
+    ran = reasons(old, doc({"a": "int"}, 2, [step]))[0]
+    assert ran[:3] == ("backward", True, 0) and "lab.up" in ran[3]
+
+
+def test_a_refused_payload_counts():
+    old, new = (
+        doc({"a": "list[B]"}, at, raw=HELD, dims=dims) for at, dims in ((1, {}), (2, {"n": {}}))
+    )
+    found = verdict(old, new, "backward")
+    (compared,) = found.comparisons
+    assert has_errors(found) and compared.tried > 0
 
 
 def test_the_work_is_bounded():

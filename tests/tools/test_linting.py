@@ -183,7 +183,7 @@ SOUND = [
         "x: {type: 'dict[str, str]', kind: opaque, serialize: true}",
         'y: "tuple[str, float32[]]"',
         "z: 'A | str'",
-        "l: {kind: opaque, type: str}",
+        "l: {kind: opaque, type: str, default: x}",
     ),
     "enums: {E: [a, b]}\n" + fields("x: {type: E, kind: static, default: a}"),
     "dims: {n: {equals: 2 * k}}\n" + fields("k: {type: int, kind: static}", 'x: "int8[n]"'),

@@ -43,7 +43,7 @@ DECIMAL = DecimalRecord(
     written=lambda value: value,
     source="str",
     suggestion="0.0",
-    draw=lambda sample: f"{sample.random.integers(10)}.5",
+    draw=lambda sample: f"{sample.between(0, 9)}.5",
 )
 #: A type with a Python class and a kind of node of its own.
 DAY = Scalar(
@@ -60,7 +60,7 @@ DAY = Scalar(
     written=date.isoformat,
     source="datetime.date",
     suggestion="2000-01-01",
-    draw=lambda sample: date(2000, 1, 1 + int(sample.random.integers(28))),
+    draw=lambda sample: date(2000, 1, sample.between(1, 28)),
 )
 
 
