@@ -27,7 +27,10 @@ def declaration(choose):
     inner = {f"w{i}": choose.choice(SIZES) for i in range(choose.randint(1, 2))}
     params = [choose.choice(NAMES)] if choose.random() < 0.3 else []
     held = {
-        f"s{i}": (choose.choice(("{}", "{} | null", "list[{}]")), choose.choice(SIZES))
+        f"s{i}": (
+            choose.choice(("{}", "{} | null", "list[{}]", "dict[str, {}]")),
+            choose.choice(SIZES),
+        )
         for i in range(choose.randint(0, 2))
     }
     dims = {}
@@ -117,22 +120,31 @@ def built(made, version=1, declared=None):
 
 
 class Sizes:
-    """Sizes of one payload: dims, ints of the root and names of single instances."""
+    """Sizes of one payload: dims, ints of the root and names of single instances.
 
-    def __init__(self, made, choose):
-        self.choose, self.dims, self.made = choose, {}, made
-        self.ints = {name: choose.randint(0, 4) for name in made["ints"]}
+    Args:
+        made: The declaration.
+        choose: Draws numbers.
+        small: The number to draw instead, for the smallest payloads.
+    """
+
+    def __init__(self, made, choose, small=None):
+        self.choose, self.small, self.dims, self.made = choose, small, {}, made
+        self.ints = {name: self.number(4) for name in made["ints"]}
         self.root = {
             name: self.ints[name] for name, kind in made["ints"].items() if kind == "static"
         }
+
+    def number(self, most):
+        return self.choose.randint(0, most) if self.small is None else self.small
 
     def of(self, name, own):
         if name in own:
             return own[name]
         if name not in self.made["dims"]:
-            return own.setdefault(name, self.choose.randint(0, 4))
+            return own.setdefault(name, self.number(4))
         if name not in self.dims:
-            self.dims[name] = self.root.get(name, self.choose.randint(0, 4))
+            self.dims[name] = self.root.get(name, self.number(4))
             equation = self.made["dims"][name].get("equals")
             if equation:
                 self.dims[name] = self.size(equation, self.root)
@@ -140,7 +152,7 @@ class Sizes:
 
     def size(self, text, own):
         if text == "_":
-            return self.choose.randint(0, 4)
+            return self.number(4)
         expression = parse(text)
         return evaluate(expression, {name: self.of(name, own) for name in expression.names})
 
@@ -148,16 +160,20 @@ class Sizes:
         return {name: np.zeros(self.size(size, own), "f4") for name, size in sizes.items()}
 
 
-def values(made, choose):
-    sizes = Sizes(made, choose)
+def values(made, choose, small=None):
+    sizes = Sizes(made, choose, small)
     found = {**sizes.ints, **sizes.arrays(made["fields"], sizes.root)}
     for name, (form, bound) in made["held"].items():
-        count = {"{}": 1, "{} | null": choose.randint(0, 1), "list[{}]": choose.randint(0, 2)}[form]
+        count = {"{}": 1, "{} | null": sizes.number(1)}.get(form, sizes.number(2))
         items = []
         for _ in range(count):
             own = {param: sizes.size(bound, sizes.root) for param in made["params"]}
             items.append(("S", sizes.arrays(made["inner"], own)))
-        found[name] = items if form == "list[{}]" else next(iter(items), None)
+        found[name] = next(iter(items), None)
+        if form == "list[{}]":
+            found[name] = items
+        elif form == "dict[str, {}]":
+            found[name] = dict(zip("xy", items, strict=False))
     return found
 
 
@@ -177,9 +193,9 @@ def problems(seed):
     if any(each.severity == "error" for each in found):
         return None
     wrong = []
-    for _ in range(6):
+    for small in (0, 1, None, None, None, None):
         try:
-            held = payload(old, values(made, choose))
+            held = payload(old, values(made, choose, small))
         except (SchemaError, ValueError):  # an equation without a size
             continue
         if not conform(old, "A", held.document["manifest"], see_node):

@@ -30,6 +30,9 @@ PLACES = {
     "list of dicts": ("list[dict[str, B | null]]", lambda b: [{"x": b, "y": None}, {}]),
     "union": ("B | C", lambda b: b),
     "deep": ("C", lambda b: ("C", {"inner": [b]})),
+    "null": ("B | null", lambda _: None),
+    "empty list": ("list[B]", lambda _: []),
+    "empty dicts": ("dict[str, dict[str, B]]", lambda _: {"x": {}}),
 }
 #: Cases whose values are plain Python and numpy; the others have nodes of their own and are looked at in test_steps.
 CASES = {
