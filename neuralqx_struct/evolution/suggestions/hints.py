@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from neuralqx_struct.evolution.differences import Difference
@@ -50,7 +50,7 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
 
 
 def _start(
-    suggestion: Suggestion, own: list[Place], given: Mapping[Place, list[Suggestion]], trial: Work
+    suggestion: Suggestion, own: list[Place], given: dict[Place, list[Suggestion]], trial: Work
 ) -> Place | None:
     """The message whose steps a suggestion can follow: its own, or the last one after which it applies.
 
