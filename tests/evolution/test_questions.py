@@ -164,6 +164,14 @@ def test_a_question_has_all_answers(name):
     } == wanted
 
 
+def test_a_default_of_a_struct_is_taken_beside_another_field_of_its_type():
+    old = doc({"a": "Adam"}, structs={"Adam": COUNT})
+    added = {"type": "Adam", "default": {"count": 3}}
+    new = doc({"a": "Adam", "b": added}, 2, structs={"Adam": COUNT})
+    (sure,) = suggest(old, new)
+    assert [step_text(step) for step in sure.steps] == ["- add: {field: b, default: {count: 3}}"]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_answer_lints(name):
     old, new, _ = CASES[name]

@@ -30,7 +30,7 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     if not found:
         return []
     trial = Work(old, new)
-    shown = [each.path for each in found]
+    shown = dict.fromkeys(each.path for each in found)
     given: dict[Place, list[Suggestion]] = {}  # what a message shows in full
     first: dict[Place, Place] = {}  # the message that shows what another place is about
     for suggestion in suggest(old, new):
