@@ -2,7 +2,7 @@
 
 :func:`revise` chooses the two versions to compare and writes the text of the new file. The author's own text is kept,
 comments too; only the version, the reserved names and the migration are written into it. Steps and questions come from
-``suggestions.py``. A question is a comment ``# nqx: question: ...``, which every reader refuses
+``suggestions``. A question is a comment ``# nqx: question: ...``, which every reader refuses
 (NQX318) until it is answered, so that nothing is guessed silently.
 
 Example:

@@ -11,6 +11,7 @@ from tests.builders import doc
 P = {"P": {"w": "float32[n]"}}
 MOMENTS = {**P, "Opt": {"mu": "P", "nu": "P"}}
 ONE_MOMENT = {**P, "Opt": {"mu": "P"}}
+COUNT = {"count": "int"}
 
 #: The two versions, and the answers to the only question as text.
 CASES = {
@@ -92,6 +93,54 @@ CASES = {
             ],
         },
     ),
+    "axes in another order, or another array": (
+        doc({"w": "float32[n, m]", "s": "int8[n, m]"}),
+        doc({"w": "float32[m, n]", "s": "int8[n, m]"}, 2),
+        {
+            "axes in another order": ["transpose: {field: w, axes: [1, 0]}"],
+            "the same elements in the same order, in another shape": [
+                'reshape: {field: w, shape: [m, "n"]}'
+            ],
+            "unrelated, lossy": [
+                "remove: {field: w, undo_default: 0}",
+                "add: {field: w, default: 0}",
+            ],
+        },
+    ),
+    "a value that is rounded": (
+        doc({"w": "float32[n]", "s": "int8[n]"}),
+        doc({"w": "bfloat16[n]", "s": "int8[n]"}, 2),
+        {
+            "the same values": ["cast: {field: w, dtype: bfloat16}"],
+            "the same values, rounded, lossy": [
+                "cast: {field: w, dtype: bfloat16, exact: false, lossy: true}"
+            ],
+            "unrelated, lossy": [
+                "remove: {field: w, undo_default: 0}",
+                "add: {field: w, default: 0}",
+            ],
+        },
+    ),
+    "a struct in a new struct": (
+        doc({"x": "int"}),
+        doc({"x": "int", "opt": "Chain"}, 2, structs={"Chain": {"adam": "Adam"}, "Adam": COUNT}),
+        {"this value, or another": ["add: {field: opt, default: {adam: {count: 0}}}"]},
+    ),
+    "a struct that goes": (
+        doc({"x": "int", "adam": "Adam"}, structs={"Adam": COUNT}),
+        doc({"x": "int"}, 2),
+        {
+            "the value that a downgrade puts in its place, lossy": [
+                "remove: {field: adam, undo_default: {count: 0}}"
+            ],
+            "no downgrade, lossy": ["remove: {field: adam, lossy: true}"],
+        },
+    ),
+    "a struct that goes, with the only array of its size": (
+        doc({"x": "int", "p": "P"}, structs=P),
+        doc({"x": "int"}, 2),
+        {"no downgrade, lossy": ["remove: {field: p, lossy: true}"]},
+    ),
     "a struct under another name beside none of its type": (
         doc({"a": "P"}, structs=P),
         doc({"x": "P"}, 2, structs=P),
@@ -115,6 +164,14 @@ def test_a_question_has_all_answers(name):
     } == wanted
 
 
+def test_a_default_of_a_struct_is_taken_beside_another_field_of_its_type():
+    old = doc({"a": "Adam"}, structs={"Adam": COUNT})
+    added = {"type": "Adam", "default": {"count": 3}}
+    new = doc({"a": "Adam", "b": added}, 2, structs={"Adam": COUNT})
+    (sure,) = suggest(old, new)
+    assert [step_text(step) for step in sure.steps] == ["- add: {field: b, default: {count: 3}}"]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_answer_lints(name):
     old, new, _ = CASES[name]
@@ -122,3 +179,43 @@ def test_every_answer_lints(name):
     for answer in question.answers:
         migrated = new.model_copy(update={"migrations": [s.steps.migration(1, answer.steps)]})
         assert [str(d) for d in prove(old, migrated) if d.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"rng": "prng_key[rbg]"}, {"key": "prng_key[rbg]"}),  # a file holds no random key
+        ({"kernel": "float32[n]"}, {"weight": "float32[m]"}),  # m is the size of nothing else
+        ({"w": "float32[n, m]"}, {"w": "float32[m, n]"}),  # as are n and m
+        ({"x": "int", "key": "bytes"}, {"x": "int"}),  # a downgrade needs a value
+    ],
+)
+def test_a_question_without_an_answer_that_drops_the_values_says_why(old, new):
+    (question,) = suggest(doc(old), doc(new, 2))
+    assert not any(step.name == "add" for a in question.answers for step in a.steps)
+    assert question.answers and question.otherwise
+
+
+def test_the_steps_behind_need_the_answer_that_the_others_follow():
+    """Without the rename of the struct, C comes as it is, and the step that renames its field has nothing to rename."""
+    old = doc({"x": "list[B]"}, structs={"B": {"count": "int"}})
+    new = doc({"x": "list[C]"}, 2, structs={"C": {"counts": "int"}})
+    struct, _ = suggest(old, new)
+    assert [answer.label for answer in struct.answers] == ["yes"]
+    assert "`remove` and `add` x" in struct.otherwise
+
+
+def test_why_an_answer_is_missing_stands_behind_the_others(tmp_path):
+    old, new = doc({"rng": "prng_key[rbg]"}), doc({"key": "prng_key[rbg]"}, 2)
+    (tmp_path / "v1.yaml").write_text(s.dump_schema(old))
+    made = s.revise(tmp_path, edited=new)
+    (question,) = suggest(old, new)
+    assert made.questions == (question.question,)
+    lines = made.text.splitlines()
+    assert lines[-3:] == [
+        "      # yes:",
+        "      # - rename: {field: rng, to: key}",
+        f"      # {question.otherwise}",
+    ]
+    shown = [d.hint for d in prove(old, new) if question.question in d.hint]
+    assert any(hint.endswith(f"`. {question.otherwise}") for hint in shown)

@@ -346,10 +346,9 @@ def _values(declaration: FieldDeclaration, document: Document) -> Iterator[Any]:
 def additions(edit: Edit, name: str) -> Iterator[tuple[str, Add]]:
     """Yields the steps that add a field, with words: a value, and what another field of the type has."""
     declaration = edit.want.structs[edit.name].stored[name]
-    values = [*_values(declaration, edit.want)]
     other = _sibling(edit, name, declaration, edit.have.structs[edit.name].stored)
-    if other is not None and declaration.declared.refers in edit.want.structs:
-        values = []  # the other field shows its sizes, and where it is null
+    # Another field of the type shows sizes that no value of a struct has.
+    values = [*(_values if other is None else values_for)(declaration, edit.want)]
     for value in values:
         yield "this value, or another", add(field=name, default=value, **edit.place)
     if other is not None and not values:

@@ -164,8 +164,13 @@ class Flat:
     def of(cls, name: str, work: Work) -> Flat:
         """Flattens a struct."""
         held = work.have.structs[name].stored, work.want.structs[name].stored
-        structs = [each for each, d in held[0].items() if each in held[1] and d.declared.refers]
-        stuck = {each for each in structs if not work.is_reached(name, each)}
+        stuck = {
+            each
+            for each, declaration in held[0].items()
+            if each in held[1]
+            and declaration.declared.refers in work.have.structs
+            and not work.is_reached(name, each)
+        }
         leaving = _holders(name, work.have, work.want, stuck)
         coming = _holders(name, work.want, work.have, stuck)
         have, leaving = _flattened(name, work.have, leaving, work.want)

@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from neuralqx_struct.evolution.differences import Difference
@@ -30,7 +30,7 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
     if not found:
         return []
     trial = Work(old, new)
-    shown = [each.path for each in found]
+    shown = dict.fromkeys(each.path for each in found)
     given: dict[Place, list[Suggestion]] = {}  # what a message shows in full
     first: dict[Place, Place] = {}  # the message that shows what another place is about
     for suggestion in suggest(old, new):
@@ -50,7 +50,7 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
 
 
 def _start(
-    suggestion: Suggestion, own: list[Place], given: Mapping[Place, list[Suggestion]], trial: Work
+    suggestion: Suggestion, own: list[Place], given: dict[Place, list[Suggestion]], trial: Work
 ) -> Place | None:
     """The message whose steps a suggestion can follow: its own, or the last one after which it applies.
 

@@ -105,7 +105,7 @@ def unrelated(
                 elif adds:
                     shown = format_type(work.want.structs[at[1]].stored[at[3]].declared)
                     no_sizes = "payloads do not show the sizes of its arrays"
-                    lacking[at[3]] = no_sizes if found else f"a file holds no {shown}"
+                    lacking[at[3]] = no_sizes if found else f"files hold no {shown}"
     return steps, lacking
 
 
@@ -148,14 +148,14 @@ def ask_change(name: str, each: str, work: Work) -> None:
     if len(ways) == 1 and not question:
         work.take(about, ways[0])
         return
+    if not ways:
+        work.ask(about, f"{shown}: {_no_step(have, want, work)}.")
+        return
     answers: list[tuple[str, Sequence[Step]]] = []
     for way in ways:
         rounded = ", rounded" if any(map(loses_values, way)) else ""
         words_of = " and ".join(dict.fromkeys(kind(step).answer for step in way))
         answers.append((f"{words_of}{rounded}", way))
-    if not ways:
-        work.ask(about, f"{shown}: {_no_step(have, want, work)}.")
-        return
     apart, lacking = unrelated(about, work, work.have)
     if not lacking:
         answers.append(("unrelated", apart))
@@ -192,28 +192,26 @@ def ask_one_by_one(name: str, work: Work) -> None:
         shown = format_type(new[each].declared)
         question = f"{each}, {shown}, is new: what do old payloads get?"
         found = [*_sound(additions(edit, each), work, work.have)]
-        lacking = f"No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
-        _ask_alone(place_of(name, each), new[each], question, found, "" if found else lacking, work)
+        if not found:
+            question += f" No value of {shown} can be written: let it be `{shown} | null`, or write a step that computes it."
+        _ask_alone(place_of(name, each), new[each], (question, ""), found, work)
     for each in [each for each in old if each not in new]:
         edit.have = work.have
         question = f"{each}, {format_type(old[each].declared)}, is gone: may its values be lost?"
         found = [*_sound(removals(edit, each), work, work.have)]
-        lacking = (
-            "A downgrade needs a value of it: write one as `undo_default:`, or keep the field."
-        )
-        lacking = lacking if len(found) == 1 else ""
-        _ask_alone(place_of(name, each), old[each], question, found, lacking, work)
+        lacking = "For downgrades, keep the field, or write a value of it as `undo_default:`."
+        otherwise = lacking if len(found) == 1 else ""
+        _ask_alone(place_of(name, each), old[each], (question, otherwise), found, work)
     for each in [each for each in new if each in old]:
         if not work.has(work.have, name, each, new[each]):
             ask_change(name, each, work)
 
 
-def _ask_alone(  # noqa: PLR0917 - a question and its field
+def _ask_alone(
     about: Place,
     declaration: FieldDeclaration,
-    question: str,
+    words: tuple[str, str],
     found: Iterable[tuple[str, Step]],
-    otherwise: str,
     work: Work,
 ) -> None:
     """Adds the suggestion for a field that only one version has; its default is an answer that needs no question.
@@ -221,9 +219,8 @@ def _ask_alone(  # noqa: PLR0917 - a question and its field
     Args:
         about: The field.
         declaration: Its declaration.
-        question: The question.
+        words: The question, and why an answer is missing.
         found: The steps that resolve it, with words.
-        otherwise: Why an answer is missing.
         work: Both versions.
     """
     answers: dict[str, Sequence[Step]] = {}
@@ -233,4 +230,5 @@ def _ask_alone(  # noqa: PLR0917 - a question and its field
     keeps = first is not None and not getattr(first[0], "lossy", False)
     if declaration.has_default and keeps and work.take([about], first or ()):
         return
+    question, otherwise = words
     work.ask([about], question, *answers.items(), otherwise=otherwise)

@@ -287,8 +287,8 @@ class Work:
         return True
 
 
-def _dtypes(declared: Type) -> list[Iterable[str]]:
-    return [inner.dtypes for inner in walk_type(declared)]
+def _dtypes(declared: Type) -> set[str]:
+    return {dtype for inner in walk_type(declared) for dtype in inner.dtypes}
 
 
 def _of_one_size(declared: Type) -> Type:
