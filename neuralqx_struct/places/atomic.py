@@ -88,8 +88,9 @@ def staged(
     with refusals_named(target, kind):
         target.parent.mkdir(parents=True, exist_ok=True)
         _clean_up(target)
-        options = {"folder": folder, "overwrite": overwrite, "foreign": foreign, "kind": kind}
-        refuse = partial(_refuse, target, **options)
+        refuse = partial(
+            _refuse, target, folder=folder, overwrite=overwrite, foreign=foreign, kind=kind
+        )
         refuse()
         stage = _Stage(target)
         try:
