@@ -168,7 +168,10 @@ def require_free(out: Path | None, *, overwrite: bool) -> None:
         return
     if out.is_file() or out.is_dir() or out.is_symlink():
         from neuralqx_struct.bundle import BundleExistsError
+        from neuralqx_struct.places.atomic import is_free
 
+        if is_free(out):
+            return
         message = "expected a new path, got one that exists"
         hint = "pass --overwrite, or choose another --out"
         raise BundleExistsError(message, file=str(out), hint=hint)

@@ -107,7 +107,7 @@ def _aligned(size: int) -> memoryview:
 
 
 def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | None]:
-    """A view of a source for its directory, and a reader if arrays must not be mapped.
+    """A view of a source for its directory, and a reader if arrays must not be those of the view, as in a map.
 
     Raises:
         IntegrityError: The file is empty or shorter than the region.
@@ -122,9 +122,9 @@ def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | N
     if length == 0 or os.fstat(file.fileno()).st_size < base + length:
         message = f"expected an array file of at least {max(length, 1)} bytes, got fewer"
         raise damaged(message)
+    if length <= _COPIED:  # private memory already
+        return _copied(file, base, length), None
     private = None if mmap else _PrivateBytes(file, base)
-    if length <= _COPIED:
-        return _copied(file, base, length), private
     try:
         mapped = mmap_module.mmap(file.fileno(), 0, access=mmap_module.ACCESS_READ, **_UNTRACKED)
     except OSError as error:

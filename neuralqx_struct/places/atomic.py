@@ -88,8 +88,9 @@ def staged(
     with refusals_named(target, kind):
         target.parent.mkdir(parents=True, exist_ok=True)
         _clean_up(target)
-        options = {"folder": folder, "overwrite": overwrite, "foreign": foreign, "kind": kind}
-        refuse = partial(_refuse, target, **options)
+        refuse = partial(
+            _refuse, target, folder=folder, overwrite=overwrite, foreign=foreign, kind=kind
+        )
         refuse()
         stage = _Stage(target)
         try:
@@ -106,7 +107,7 @@ def staged(
 def _refuse(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign, kind: str) -> None:
     """Raises if the target may not be written."""
     while (seen := _state(target)) is not None:
-        if folder and _is_free(target):
+        if folder and is_free(target):
             return
         reason = None
         try:
@@ -125,7 +126,7 @@ def _refuse(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign, k
         raise numbered(error, errno.EEXIST, target)
 
 
-def _is_free(path: Path) -> bool:
+def is_free(path: Path) -> bool:
     """True for a folder that holds nothing, but files of systems and editors."""
     try:
         names = os.listdir(path)  # noqa: PTH208 - names alone
@@ -316,7 +317,7 @@ def _place(stage: _Stage, refuse: Callable[[], None], *, folder: bool, overwrite
     """Gives the stage the name of the target; the old target gets the stage's name, or one of its own."""
     while True:
         refuse()
-        if folder and _is_free(stage.target):
+        if folder and is_free(stage.target):
             if not _removed_empty(stage):
                 continue
         elif overwrite and os.path.lexists(stage.target):
@@ -338,7 +339,7 @@ def _removed_empty(stage: _Stage) -> bool:
     except FileNotFoundError:
         return True
     except OSError:
-        if _is_free(stage.target):  # the system does not let it go
+        if is_free(stage.target):  # the system does not let it go
             raise
         return False
     return True

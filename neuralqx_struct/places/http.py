@@ -122,7 +122,7 @@ async def _taken(answer: Any, most: int) -> bytes:
 # Folders
 
 
-def listing(files: Any, url: str) -> dict[str, dict[str, Any]]:
+def listing(files: Any, url: str) -> dict[str, Mapping[str, Any]]:
     """The files and folders that the page of a folder links to, by name; their sizes are not known.
 
     Raises:
@@ -162,7 +162,7 @@ def _linked(page: bytes, url: str) -> Iterator[tuple[str, str]]:
             yield name, "directory" if inside else "file"
 
 
-def files_below(files: Any, url: str) -> dict[str, dict[str, Any]]:
+def files_below(files: Any, url: str) -> dict[str, Mapping[str, Any]]:
     """The files in a folder and in the folders below it, by relative path.
 
     Raises:
@@ -170,7 +170,7 @@ def files_below(files: Any, url: str) -> dict[str, dict[str, Any]]:
         OSError: The server refused, or does not end.
     """
     start, mark, query = url.partition("?")
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Mapping[str, Any]] = {}
     waiting = [""]
     for asked, above in enumerate(waiting):
         for name, facts in listing(files, f"{start.rstrip('/')}/{above}{mark}{query}").items():

@@ -174,7 +174,7 @@ def test_a_link_in_a_circle_is_not_written(tmp_path, overwrite):
 
 
 def test_what_the_system_refuses_names_the_bundle_and_the_file(tmp_path, monkeypatch):
-    path = bundle.write(tmp_path / "c", simple())
+    path = bundle.write(tmp_path / "c", simple(size=100_000))
 
     def refuse(name, *_, **__):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)

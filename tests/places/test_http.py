@@ -10,6 +10,7 @@ import pytest
 
 from neuralqx_struct import formats
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.formats.orbax_remote import driver_of
 from neuralqx_struct.places import http
 from neuralqx_struct.places.urls import located
 from tests.builders import bounded
@@ -224,3 +225,10 @@ def test_answers_of_other_file_systems_that_are_too_long(monkeypatch):
     assert place.opening(10) == data[:10] and place.content(5) == data[:5]
     with pytest.raises(SerializationError, match="NQX408"):
         place.fetched(10, 20)
+
+
+def test_options_of_the_user_are_told_from_ours():
+    """Tensorstore reads a folder behind http by itself, where nobody has given options that it does not know."""
+    url = "http://127.0.0.1:9/folder"
+    assert driver_of(located(url))["driver"] == "http"
+    assert driver_of(located(url, {"headers": {"X-Token": "topsecret"}})) is None

@@ -125,6 +125,13 @@ def test_an_empty_folder_is_a_free_place(overwrite, clutter):
         s.export([3], path)
 
 
+def test_commands_take_an_empty_folder(tmp_path):
+    path = s.export([1, 2], tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    assert cli.call(["convert", str(path), "--out", str(tmp_path / "b")]) == 0
+    assert s.load(tmp_path / "b") == [1, 2]
+
+
 def test_a_folder_in_use_is_no_free_place(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/notes").touch()
