@@ -143,6 +143,8 @@ CASES = [
     ("NQX136", "warning", 8, "a tuple in place of the list", fields("x: list[bytes]")),
     ("NQX136", "warning", 8, "got literal['a'] in 'x'", fields("x: literal['a'] | int")),
     ("NQX136", "warning", 10, "got E in 'x'", "enums: {E: [a]}\n" + fields("y: {type: E, kind: static}", "x: E")),
+    ("NQX140", "info", 8, "got list[float]", fields("history: list[float]")),
+    ("NQX140", "info", 8, "got list[int]", fields('counts: {type: "list[int] | null", default: []}')),
     ("NQX301", "error", 10, "version 4", fields("x: int") + "migrations:\n  - {from: 2, steps: []}\n"),
     ("NQX302", "error", 10, "got one from 7", fields("x: int") + "migrations:\n  - {from: 7, steps: []}\n"),
     ("NQX303", "error", 11, "join", fields("x: int") + "migrations:\n  - {from: 4, steps: []}\n  - {from: 4, steps: []}\n"),
@@ -529,3 +531,21 @@ def test_what_is_malformed_elsewhere_hides_no_unknown_type(code, wrong, tmp_path
     (tmp_path / "v1.yaml").write_text(text(body))
     codes = Counter(d.code for d in lint(tmp_path / "v1.yaml"))
     assert codes == {code: 1, "NQX101": 2}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "layers: list[A2]",
+        "betas: list[float]",
+        "history: 'list[float, 3]'",
+        "history: 'float32[n]'",
+        "history: {type: 'list[float]', min_length: 2, max_length: 2}",
+        "history: {type: 'list[float]', kind: opaque}",
+        "log: list[str]",
+    ],
+)
+def test_lists_that_do_not_grow_are_no_histories(field):
+    source = read_text(text(fields(field) + "  A2: {fields: {x: int}}\n"))
+    found = lint_document(parse_document(source), source)
+    assert "NQX140" not in {d.code for d in found}

@@ -14,6 +14,10 @@ from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Type, type_names, walk_type
 from neuralqx_struct.types.text import format_type
 
+#: Words of names of fields that grow with each step.
+_HISTORIES = frozenset(
+    ["history", "hist", "histories", "log", "logs", "losses", "energies", "rewards", "records"]
+)
 _COUNTERS = ("step", "steps", "n_iter", "iteration", "epoch", "counter")
 
 #: The equivalents of types of other languages.
@@ -339,11 +343,31 @@ def _check_axes(document: Document) -> Findings:
             yield finding("NQX138", at, message, hint)
 
 
+def _check_growing(document: Document) -> Findings:
+    """Reports histories that are lists of numbers: each number is a leaf, so one more is another structure."""
+    for path, _, name, declaration in fields_of(document):
+        grows = declaration.default == [] or not _HISTORIES.isdisjoint(name.lower().split("_"))
+        least, most = declaration.min_length, declaration.max_length
+        if declaration.kind != "node" or not grows or (least is not None and least == most):
+            continue
+        for inner in walk_type(declaration.declared):
+            # Numbers in a collection of no declared size; an array of them has no parts.
+            if inner.parts and inner.families and not inner.extents:
+                message = (
+                    f"expected a history to be an array, got {format_type(inner)}\n"
+                    "each number is a leaf: jit compiles anew for each length"
+                )
+                hint = "write an array such as float32[n], or the length: list[float, n]"
+                # Only info: a published version is never edited.
+                yield finding("NQX140", (*path, "type"), message, hint, "info")
+
+
 TYPE_CHECKS: tuple[Callable[[Document], Findings], ...] = (
     _check_types,
     _check_uses,
     _check_dtypes,
     _check_recursion,
     _check_kinds,
+    _check_growing,
     _check_axes,
 )
