@@ -73,19 +73,19 @@ def external_name(value: Any) -> str | None:
         return None if _holds_arrays([value.args, value.keywords]) else external_name(value.func)
     if isinstance(value, types.ModuleType):
         return printable(value.__name__)
-    kind = type(value)
-    own = f"{kind.__module__}:{kind.__qualname__}"
-    if _is_library_code(kind):  # type: ignore[arg-type]
+    if _is_library_code(type(value)):  # type: ignore[arg-type]
         # A bound module of Linen holds its variables.
-        return None if _holds_arrays([getattr(value, "__dict__", {})]) else printable(own)
+        held = _holds_arrays([getattr(value, "__dict__", {})])
+        return None if held else _named(type(value))
     if not isinstance(value, _CODE):
         return None
     if isinstance(value, _METHODS) and _holds_arrays([value.__self__]):
         return None
-    name = getattr(value, "__qualname__", None)
-    if isinstance(name, str):
-        own = f"{getattr(value, '__module__', None) or 'builtins'}:{name}"
-    return printable(own)
+    return _named(value if isinstance(getattr(value, "__qualname__", None), str) else type(value))
+
+
+def _named(value: Any) -> str:
+    return printable(f"{getattr(value, '__module__', None) or 'builtins'}:{value.__qualname__}")
 
 
 def _holds_arrays(inside: list[Any]) -> bool:
