@@ -99,9 +99,8 @@ class ClassDecoder(Decoder):
     ) -> None:
         super().__init__(codecs, arrays)
         self.options = options
-        self.seen_fields: set[str] = (
-            set()
-        )  # of all classes that were read: names that `fill` may use
+        # Of all classes that were read: names that `fill` may use.
+        self.seen_fields: set[str] = set()
 
     def resolve(self, ref: str, expected: str, fits: Callable[[type], bool]) -> Any:
         """The class of a reference in the file: one that is imported, trusted, or built from a schema.
@@ -199,15 +198,16 @@ def _decode_fields(cls: Any, names: Sequence[str], node: Members, decoder: Class
     for name in names:
         held = name in stored
         child = stored.pop(name, None)
-        given = () if held and not EXTERNAL.matches(child) else given_value(cls, name, decoder)
+        key = FieldName(name)
+        given = () if held and not EXTERNAL.matches(child) else given_value(cls, key, decoder)
         if given:
             (values[name],) = given
         elif held:
-            values[name] = decoder.decode(child, FieldName(name))
+            values[name] = decoder.decode(child, key)
         else:
             message = "expected a stored value or a default, got neither"
             hint = f"give the field a default, pass fill={{{name!r}: ...}}; {_steps(cls)}"
-            path = format_path((*decoder.path, FieldName(name)))
+            path = format_path((*decoder.path, key))
             decoder.problems.append(Diagnostic("NQX414", "error", message, path, hint=hint))
     for name in stored:
         note_unknown(name, cls, decoder, _steps(cls))

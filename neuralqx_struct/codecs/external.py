@@ -57,6 +57,7 @@ _LIBRARY_CODE = {
 }
 
 
+@functools.lru_cache(maxsize=1024)
 def _is_library_code(cls: type) -> bool:
     named = [(f"{base.__module__}.", base.__qualname__) for base in cls.__mro__]
     return any(
@@ -67,23 +68,24 @@ def _is_library_code(cls: type) -> bool:
 
 
 def external_name(value: Any) -> str | None:
-    """The name of a value that is no data; None for data, and for a method or partial function whose object or arguments hold arrays."""
+    """The name of a value that is no data; None for data, and for code that holds arrays, such as a method of a module."""
     if type(value) is functools.partial:
         return None if _holds_arrays([value.args, value.keywords]) else external_name(value.func)
     if isinstance(value, types.ModuleType):
         return printable(value.__name__)
-    kind = type(value)
-    own = f"{kind.__module__}:{kind.__qualname__}"
-    if _is_library_code(kind):
-        return printable(own)
+    if _is_library_code(type(value)):  # type: ignore[arg-type]
+        # A bound module of Linen holds its variables.
+        held = _holds_arrays([getattr(value, "__dict__", {})])
+        return None if held else _named(type(value))
     if not isinstance(value, _CODE):
         return None
     if isinstance(value, _METHODS) and _holds_arrays([value.__self__]):
         return None
-    name = getattr(value, "__qualname__", None)
-    if isinstance(name, str):
-        own = f"{getattr(value, '__module__', None) or 'builtins'}:{name}"
-    return printable(own)
+    return _named(value if isinstance(getattr(value, "__qualname__", None), str) else type(value))
+
+
+def _named(value: Any) -> str:
+    return printable(f"{getattr(value, '__module__', None) or 'builtins'}:{value.__qualname__}")
 
 
 def _holds_arrays(inside: list[Any]) -> bool:
@@ -160,14 +162,14 @@ def given_or_default(
     """
     options = decoder.options
     if name in options.fill:
-        return (options.fill[str(name)],)
+        return (options.fill[name],)  # type: ignore[index]
     message = "took the value of like=, the payload has none"
-    held = value_in_like(decoder, FieldName(str(name)))
+    held = value_in_like(decoder, name)
     if not held and default is not None:
         message = "took the default, the payload has no value"
         held = (default(),)
     if held and noted:
-        path = format_path((*decoder.path, FieldName(str(name))))
+        path = format_path((*decoder.path, name))
         options.report.append(Diagnostic("NQX425", "info", message, path))
     return held
 

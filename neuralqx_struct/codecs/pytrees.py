@@ -276,7 +276,7 @@ def _given(spec: FieldSpec, decoder: StructDecoder) -> tuple[Any, ...]:
     """The value of a field that the payload lacks, in a tuple: of the caller, or the default; empty without either."""
     make_default = spec.make_default if spec.has_default else None
     noted = spec.should_serialize and not spec.reset
-    return given_or_default(spec.name, decoder, make_default, noted=noted)
+    return given_or_default(FieldName(spec.name), decoder, make_default, noted=noted)
 
 
 def _lacking(name: str, decoder: StructDecoder, stored: Mapping[str, Node]) -> Diagnostic:

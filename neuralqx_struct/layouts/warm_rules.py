@@ -293,17 +293,25 @@ def _misfits(
         path = rules.source("/".join(leaf.at))
         if path is None:
             continue
-        for held in _reached(_root(stored), path.split("/"), _equal):
-            any_stored |= held.ends
-            old, new = held.shape, leaf.shape
-            if old is not None and new is not None and cannot_fit(how, old, new):
-                message = f"expected sizes that {how} can change to {leaf.text}, got {held.text}"
-                hint = "pad to larger sizes, cut to smaller ones, repeat to multiples"
-                yield _finding(source, at, message, hint, code="NQX412")
-                return
+        found = [held for held in _reached(_root(stored), path.split("/"), _equal) if held.ends]
+        any_stored |= bool(found)
+        if found and all(_cannot_become(held, leaf, how) for held in found):
+            message = f"expected sizes that {how} can change to {leaf.text}, got {found[0].text}"
+            hint = "pad to larger sizes, cut to smaller ones, repeat to multiples"
+            yield _finding(source, at, message, hint, code="NQX412")
+            return
     if not any_stored:
         message = f"expected a path that has a stored array, got {glob!r}"
         yield _finding(source, at, message, "the bundle has no array to adapt; remove the rule")
+
+
+def _cannot_become(held: _Spot, leaf: _Spot, how: Resize) -> bool:
+    """True if a stored array surely cannot be adapted to one of the model."""
+    return (
+        held.shape is not None
+        and leaf.shape is not None
+        and cannot_fit(how, held.shape, leaf.shape)
+    )
 
 
 def _finding(
@@ -406,12 +414,13 @@ def _globbed(glob: str, part: str) -> bool:
 def _reached(root: _Spot, parts: list[str], matches: Callable[[str, str], bool]) -> Iterator[_Spot]:
     """Yields the values that a path or a glob may be of, those nearest to the root first: structs may hold themselves."""
     waiting = deque([(root, 0)])
-    seen = set[tuple[tuple[str, ...], int]]()
+    seen = set[tuple[tuple[str, ...], Type | None, int]]()
     while waiting and len(seen) < _MOST:
         spot, used = waiting.popleft()
-        if (spot.at, used) in seen:
+        here = (spot.at, spot.declared, used)
+        if here in seen:
             continue
-        seen.add((spot.at, used))
+        seen.add(here)
         if used == len(parts):
             yield spot
             continue

@@ -113,6 +113,7 @@ class Plain:
     def run(self): ...
 
 
+DENSE = nn.Dense(3)
 MODEL = eqx.nn.Linear(2, 2, key=jax.random.key(0))
 REFUSED = {
     "nnx module": (NET, "nnx.state"),
@@ -122,6 +123,7 @@ REFUSED = {
     "partial of a method with arrays": (functools.partial(MODEL.__call__), "tree_util.Partial"),
     "method of a module": (MODEL.__call__, "save the object"),
     "method of an object with arrays": (Keeper().read, "save the object"),
+    "bound linen module": (DENSE.bind(DENSE.init(jax.random.key(0), np.ones((1, 2)))), ""),
     "partition": (jax.sharding.PartitionSpec("x"), "tuple(spec)"),
     "shape": (jax.ShapeDtypeStruct((2,), np.float32), "abstract=True"),
 }

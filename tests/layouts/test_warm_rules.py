@@ -22,6 +22,8 @@ version: 1
 root: Small
 structs:
   Dense: {fields: {kernel: "float32[i, o]", bias: "float32[o] | null"}}
+  Row: {fields: {w: "float32[3]"}}
+  Table: {fields: {w: "float32[2, 3]"}}
   Small:
     fields:
       words: "float32[100, d]"
@@ -30,6 +32,7 @@ structs:
       heads: "dict[str, Dense]"
       deep: "Dense[][n]"
       state: pytree
+      either: Row | Table
       depth: {type: int, kind: static}
 """
 LARGE = """
@@ -39,6 +42,8 @@ version: 1
 root: Large
 structs:
   Dense: {fields: {kernel: "float32[i, o]", bias: "float32[o] | null"}}
+  Row: {fields: {w: "float32[3]"}}
+  Table: {fields: {w: "float32[2, 3]"}}
   Tree: {fields: {w: "float32[n]", left: "Tree | null", right: "Tree | null"}}
   Body: {fields: {words: "float32[120, d]", layers: "list[Dense]", pair: "tuple[Dense, Dense]", deep: "Dense[][n]"}}
   Large:
@@ -48,6 +53,7 @@ structs:
       new: Dense
       state: pytree
       tree: Tree
+      either: Row | Table
       depth: {type: int, kind: static}
 """
 HEAD = 'language: "1"\nwarm_start: from_small\nof: lab.small@1\n'
@@ -73,6 +79,7 @@ def findings(folder, text, head=HEAD):
 
 
 SOUND = [
+    "sizes: {either/w: cut}\n",
     "",
     "paths: {body: '', new: null, heads: heads, state: null}\n",
     "paths: {body/layers/3: layers/0, new: heads/first, heads/a/kernel: deep/kernel}\n",

@@ -424,7 +424,7 @@ class TestOpaqueEquality:
 class TestFill:
     def test_names_that_no_struct_has(self):
         payload = Plain(1).to_state_dict()
-        with pytest.raises(s.SerializationError, match="'m', which no Struct") as caught:
+        with pytest.raises(s.SerializationError, match="'m', which no class") as caught:
             Plain.from_state_dict(payload, fill={"m": 1})
         assert caught.value.diagnostics[0].hint
         assert Plain.from_state_dict(payload, fill={"n": 5}).n == 1
