@@ -1033,7 +1033,9 @@ def bounds_of(document: Document) -> frozenset[tuple[str, ...]]:
 def limits_in(document: Document) -> Limits:
     """The bounds of static ints of the root that are sizes: those of the dims that are equal to them."""
     ints = int_fields(document)
-    found: Limits = {(name,): {"ge": 0} for name in _given(document)}
+    # One that only an equation names may be negative.
+    sizes = {*sizes_of_struct(document, document.root), *document.dims} & ints.keys()
+    found: Limits = {(name,): {"ge": 0} for name in sorted(sizes)}
     for dim in document.dims.values():
         name = "" if dim.equation is None else dim.equation.text
         if name in ints:
