@@ -220,7 +220,7 @@ class Values:
         self.scopes = scopes
         self.read = read
         self.numbers = numbers
-        self._reading = False
+        self.reading = False
         self.budget = Budget(_MOST_STEPS)
         self._structs = {
             str(SchemaRef(each.id, each.version, name)): struct
@@ -234,7 +234,7 @@ class Values:
             return None
         if seen.sort in ("scalar", "array"):
             value = seen.value if seen.single is None else number_of(seen.single, seen.dtype)
-            return value.read() if self._reading and isinstance(value, Stored) else value
+            return value.read() if self.reading and isinstance(value, Stored) else value
         if seen.sort == "struct":
             declaration = self._structs.get(seen.refs[0]) if seen.refs else None
             if declaration is None:  # of a plain class
@@ -260,7 +260,7 @@ class Values:
     def with_numbers(self) -> Values:
         """The same, with the numbers in arrays."""
         made = copy.copy(self)
-        made.numbers, made._reading = False, True
+        made.numbers, made.reading = False, True
         return made
 
     def names(
@@ -391,19 +391,17 @@ def failure(expression: Expression, names: Known) -> str | None:
     """The end of the message for a condition that fails; None if it holds or cannot be decided."""
     try:
         verdict = _evaluated(expression, names)
-        if verdict is None:
-            return None
         if type(verdict) is Items:
-            return f"\n{expression.text} has a result for each item; write all({expression.text})"
-        if getattr(verdict, "shape", ()) and verdict.size != 1:
-            return (
-                f"\n{expression.text} has a result for each element; write all({expression.text})"
-            )
-        return None if verdict else ""
+            why = f"\n{expression.text} has a result for each item; write all({expression.text})"
+        elif getattr(verdict, "shape", ()) and verdict.size != 1:
+            why = f"\n{expression.text} has a result for each element; write all({expression.text})"
+        else:
+            why = None if verdict is None or verdict else ""
     except NeedsDataError:
         return None
     except SchemaError as error:
         return f"\n{error.diagnostics[0].message}"
+    return why
 
 
 def _compared(expression: Expression, names: Known) -> str:

@@ -20,7 +20,6 @@ import math
 import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, Self
 
 from neuralqx_struct.dtypes import DTYPES, dtype_named
@@ -232,7 +231,7 @@ def _given(document: Document) -> frozenset[str]:
 
 
 @once
-def _plans(document: Document) -> dict[Hashable, _Plan]:
+def _plans(_: Document) -> dict[Hashable, _Plan]:
     return {}
 
 
@@ -847,9 +846,7 @@ class Draw:
         seed = self.random.getrandbits(32)
         hints = (*self.hints, *self.near_numbers())
         is_read = self.name in self.plan.read
-        read = partial(
-            numbers_of, self.field, dtype, tuple(shape), seed, self.small, hints, is_read
-        )
+        read = _Numbers(self.field, dtype, tuple(shape), seed, self.small, hints, is_read)
         return Stored(dtype, shape, read)
 
     def key(self, impl: str | None, shape: Sequence[int]) -> DrawnKey:
@@ -1033,9 +1030,9 @@ def bounds_of(document: Document) -> frozenset[tuple[str, ...]]:
 def limits_in(document: Document) -> Limits:
     """The bounds of static ints of the root that are sizes: those of the dims that are equal to them."""
     ints = int_fields(document)
-    shown = {*sizes_of_struct(document, document.root), *document.dims}
-    # Others are parts of equations alone, and may be negative.
-    found: Limits = {(name,): {"ge": 0} for name in _given(document) & shown}
+    # One that only an equation names may be negative.
+    sizes = {*sizes_of_struct(document, document.root), *document.dims} & ints.keys()
+    found: Limits = {(name,): {"ge": 0} for name in sorted(sizes)}
     for dim in document.dims.values():
         name = "" if dim.equation is None else dim.equation.text
         if name in ints:
@@ -1065,53 +1062,55 @@ def exchanged(value: Any, steps: Sequence[str | int], new: Any) -> Any:
     return mapped(lambda item: exchanged(item, steps, new), value)
 
 
-def numbers_of(
-    declaration: FieldDeclaration,
-    dtype: str,
-    shape: tuple[int, ...],
-    seed: int,
-    small: int | None,
-    hints: Sequence[float],
-    is_read: bool,
-) -> Any:
-    """The numbers of an array, of numpy: small ones within the limits of the field; in large arrays, one for all elements.
+class _Numbers(NamedTuple):
+    """The numbers of an array: small ones within the limits of a field; in large arrays, one for all elements.
 
-    Args:
+    Attributes:
         declaration: The field.
         dtype: The dtype.
         shape: The sizes.
         seed: The start of the random choices.
-        given_sizes: Sizes by name that are demanded from outside.
         small: The number that all shall be near to; None for random ones.
         hints: More numbers to take.
         is_read: Whether a constraint depends on them.
     """
-    import numpy as np
 
-    source = random.Random(seed)
-    options = numbers_within(declaration, dtype, hints, is_read)
-    kind, count = dtype_named(dtype), math.prod(shape)
-    if small is not None and not hints:
-        numbers: list[float] = [min(options, key=lambda each: abs(each - small))]
-    elif count > _FEW:
-        numbers = [source.choice(options)]
-    else:
-        form = source.randrange(5)
-        numbers = [source.choice(options) for _ in range(max(1, count))]
-        if form == 0:
-            numbers = numbers[:1]
-        elif form == 1 and {0, 1} <= {*options}:  # such numbers sum up to one
-            numbers = [1, *[0] * (count - 1)]
-        elif form == 2:
-            numbers.sort()
-    with np.errstate(all="ignore"):
-        made = np.array(numbers, object if max(map(abs, numbers)) > _WHOLE else None)
-        made = made.astype(kind)
-    return np.broadcast_to(made, shape) if len(made) != count else made.reshape(shape)
+    declaration: FieldDeclaration
+    dtype: str
+    shape: tuple[int, ...]
+    seed: int
+    small: int | None
+    hints: Sequence[float]
+    is_read: bool
+
+    def __call__(self) -> Any:
+        """The array, of numpy."""
+        import numpy as np
+
+        source = random.Random(self.seed)  # noqa: S311
+        options = numbers_within(self.declaration, self.dtype, self.hints, is_read=self.is_read)
+        kind, count = dtype_named(self.dtype), math.prod(self.shape)
+        if self.small is not None and not self.hints:
+            numbers: list[float] = [min(options, key=lambda each: abs(each - self.small))]
+        elif count > _FEW:
+            numbers = [source.choice(options)]
+        else:
+            form = source.randrange(5)
+            numbers = [source.choice(options) for _ in range(max(1, count))]
+            if form == 0:
+                numbers = numbers[:1]
+            elif form == 1 and {0, 1} <= {*options}:  # such numbers sum up to one
+                numbers = [1, *[0] * (count - 1)]
+            elif form == 2:
+                numbers.sort()
+        with np.errstate(all="ignore"):
+            made = np.array(numbers, object if max(map(abs, numbers)) > _WHOLE else None)
+            made = made.astype(kind)
+        return np.broadcast_to(made, self.shape) if len(made) != count else made.reshape(self.shape)
 
 
 def numbers_within(
-    declaration: FieldDeclaration, dtype: str, hints: Sequence[float], is_read: bool
+    declaration: FieldDeclaration, dtype: str, hints: Sequence[float], *, is_read: bool
 ) -> list[float]:
     """Numbers of a dtype within the limits of a field; the largest too, if constraints read them."""
     known = DTYPES[dtype]

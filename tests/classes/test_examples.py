@@ -186,7 +186,9 @@ def test_constraints_on_the_numbers_of_an_array_are_met():
 
 
 def test_text_for_a_pattern_is_made_or_needs_examples():
-    made = schema('structs:\n  A:\n    fields: {a: {type: str, pattern: "run-[0-9]{2,}(/x+)?"}}\n').A
+    made = schema(
+        'structs:\n  A:\n    fields: {a: {type: str, pattern: "run-[0-9]{2,}(/x+)?"}}\n'
+    ).A
     assert all(s.example(made, key=key).a.startswith("run-") for key in range(5))
     pattern = schema("structs:\n  A:\n    fields: {a: {type: str, pattern: '\\p{Greek}+'}}\n")
     with pytest.raises(s.SchemaError, match=r"A.a: expected `examples:` or a default for text"):
