@@ -11,7 +11,7 @@ import neuralqx_struct as s
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.expressions.functions import Items, StructValue, can_fail
+from neuralqx_struct.expressions.functions import Items, StructValue
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
 from tests.builders import bounded
 
