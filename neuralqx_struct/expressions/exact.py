@@ -155,7 +155,7 @@ def number_of(number: Any, dtype: Any) -> Any:
     It is a number of numpy for floats of few bits, as a float beside it is rounded to them; else Python's number.
 
     Example:
-        >>> compared(operator.le, number_of(0.10000000149011612, "float32"), 0.1), number_of(5, "int8")
+        >>> bool(compared(operator.le, number_of(0.10000000149011612, "float32"), 0.1)), number_of(5, "int8")
         (True, 5)
     """
     name = str(dtype)

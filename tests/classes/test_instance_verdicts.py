@@ -64,7 +64,11 @@ ONE_FIELD = {
     "dtype": ([np.dtype("int8")], [], ["int8", np.int8, None]),
     '"float | null"': ([0.5, None], [], ["a"]),
     '"int | str"': ([3, "a"], [], [0.5, None]),
-    "{type: int, ge: 0, lt: 9}": ([0, 8, jnp.int32(-3)], [], [-1, 9, 3.0]),
+    "{type: int, ge: 0, lt: 9}": (
+        [0, 8, jnp.int32(3)],
+        [],
+        [-1, 9, 3.0, jnp.int32(-3), np.int8(9)],
+    ),
     "{type: float, gt: 0, le: 1.5, finite: true}": ([1, 1.5, 1e-300], [], [0, 1.6, INF, NAN]),
     "{type: float, finite: true}": ([1, 1.5], [], [INF, -INF, NAN]),
     "{type: bool, choices: [true]}": ([True], [], [False]),
