@@ -391,6 +391,7 @@ def failure(expression: Expression, names: Known) -> str | None:
     """The end of the message for a condition that fails; None if it holds or cannot be decided."""
     try:
         verdict = _evaluated(expression, names)
+        why: str | None
         if type(verdict) is Items:
             why = f"\n{expression.text} has a result for each item; write all({expression.text})"
         elif getattr(verdict, "shape", ()) and verdict.size != 1:

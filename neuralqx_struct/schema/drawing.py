@@ -604,7 +604,7 @@ class Draw:
             equal = "" if dim.equation is None else dim.equation.text
             if name in self.given_sizes and equal == self.name:
                 return self.given_sizes[name]
-        return self.given_sizes[self.name] if self.name in self.given_sizes else None
+        return self.given_sizes.get(self.name)
 
     def given_int(self) -> int | None:
         """The value of a static int of the root that is the size of its name."""
@@ -1069,7 +1069,8 @@ def exchanged(value: Any, steps: Sequence[str | int], new: Any) -> Any:
     return mapped(lambda item: exchanged(item, steps, new), value)
 
 
-class _Numbers(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Numbers:
     """The numbers of an array: small ones within the limits of a field; in large arrays, one for all elements.
 
     Attributes:
@@ -1097,8 +1098,9 @@ class _Numbers(NamedTuple):
         source = random.Random(self.seed)  # noqa: S311
         options = numbers_within(self.declaration, self.dtype, self.hints, is_read=self.is_read)
         kind, count = dtype_named(self.dtype), math.prod(self.shape)
-        if self.small is not None and not self.hints:
-            numbers: list[float] = [min(options, key=lambda each: abs(each - self.small))]
+        small = self.small
+        if small is not None and not self.hints:
+            numbers: list[float] = [min(options, key=lambda each: abs(each - small))]
         elif count > _FEW:
             numbers = [source.choice(options)]
         else:
