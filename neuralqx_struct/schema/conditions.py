@@ -14,9 +14,10 @@ import ast
 import contextlib
 import copy
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, printable
 from neuralqx_struct.expressions import Expression
@@ -186,17 +187,17 @@ def _broken(declaration: StructDeclaration, names: Names, at: str) -> Iterator[D
             yield Diagnostic("NQX416", "error", message, path=at, hint=hint)
 
 
-class Known(Protocol):
-    """The values of names, with a budget for the expressions that use them."""
+class Known(Mapping[str, Any]):
+    """The values of the names that an expression uses."""
 
     @property
+    @abstractmethod
     def budget(self) -> Budget:
-        """The steps that expressions may take."""
+        """The steps that expressions may take together."""
 
+    @abstractmethod
     def with_numbers(self) -> Known | None:
         """The same with the numbers of arrays; None where they are not at hand, or there already."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class Values:
@@ -270,7 +271,7 @@ class Values:
         return Names(self, declaration, seen, path, sizes=sizes)
 
 
-class Names(Mapping[str, Any]):
+class Names(Known):
     """The fields of one instance with its sizes, each read once; None where a value is unknown.
 
     Args:
@@ -391,6 +392,7 @@ def failure(expression: Expression, names: Known) -> str | None:
     """The end of the message for a condition that fails; None if it holds or cannot be decided."""
     try:
         verdict = _evaluated(expression, names)
+        why: str | None
         if type(verdict) is Items:
             why = f"\n{expression.text} has a result for each item; write all({expression.text})"
         elif getattr(verdict, "shape", ()) and verdict.size != 1:

@@ -42,7 +42,7 @@ from neuralqx_struct.schema.bounds import (
     limits_of,
     scalar_misses,
 )
-from neuralqx_struct.schema.conditions import Shaped, Stored, derived_value, failure
+from neuralqx_struct.schema.conditions import Known, Shaped, Stored, derived_value, failure
 from neuralqx_struct.schema.field_paths import given_values, once
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.patterns import texts_of
@@ -124,7 +124,7 @@ class DrawnKey(Shaped):
         self.impl, self.words = impl, words
 
 
-class Drawn(Mapping[str, Any]):
+class Drawn(Known):
     """The fields of a struct that was drawn, as its expressions see them.
 
     Args:
@@ -146,7 +146,7 @@ class Drawn(Mapping[str, Any]):
     ) -> None:
         self.stored, self.ref = values, ref
         self.draw, self._numbers, self._sizes = draw, numbers, sizes
-        self.budget = Budget(_STEPS)
+        self._budget = Budget(_STEPS)
 
     @property
     def _fields(self) -> Mapping[str, FieldDeclaration]:
@@ -165,7 +165,7 @@ class Drawn(Mapping[str, Any]):
         if declaration.derivation is None:
             return None  # payloads do not hold it
         known = Drawn(self.stored, self.draw, numbers=self._numbers, ref=self.ref, sizes=True)
-        known.budget = self.budget
+        known._budget = self._budget
         return derived_value(declaration.derivation, known)
 
     def __iter__(self) -> Iterator[str]:
@@ -174,12 +174,17 @@ class Drawn(Mapping[str, Any]):
     def __len__(self) -> int:
         return len({**self.stored, **self._fields})
 
+    @property
+    def budget(self) -> Budget:
+        """The steps that the expressions of a struct share."""
+        return self._budget
+
     def with_numbers(self) -> Drawn | None:
         """The same with arrays of numpy; None if they are already."""
         if self._numbers:
             return None
         made = Drawn(self.stored, self.draw, numbers=True, ref=self.ref, sizes=self._sizes)
-        made.budget = self.budget
+        made._budget = self._budget
         return made
 
 
@@ -605,7 +610,8 @@ class Draw:
         """The value of a static int of the root that is the size of its name."""
         name = self.name
         if name not in self.ints and name not in self.document.dims:
-            return self.fitting()
+            drawn: int | None = self.fitting()
+            return drawn
         if self.field.declared.nullable and self.small is None and self.between(0, 3) == 0:
             return None
         found = self.named(name)
@@ -866,7 +872,7 @@ class Draw:
             return step * min(max(first, math.ceil(self.small / step)), max(first, last))
         options = [int(each) for each in self.numbers(low, high, 1) if each == int(each)]
         found = self.drawn("int", options)
-        return step * self.between(first, max(first, last)) if found is None else found
+        return step * self.between(first, max(first, last)) if found is None else int(found)
 
     def floating(self) -> float:
         """A float within the limits of the field."""
@@ -893,7 +899,8 @@ class Draw:
                 options = sorted(options, key=lambda each: abs(each - (self.small or 0)))[:4]
             return self.random.choice([*options, *options, None])
         every = [*options, *[None] * (len(options) + 1)]
-        return self.pick(what, every, every)
+        found: float | None = self.pick(what, every, every)
+        return found
 
     def interval(self, least: float) -> tuple[float, float]:
         """Bounds of random numbers; open ones are moved by ``least``, or to the middle."""
@@ -1062,7 +1069,8 @@ def exchanged(value: Any, steps: Sequence[str | int], new: Any) -> Any:
     return mapped(lambda item: exchanged(item, steps, new), value)
 
 
-class _Numbers(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Numbers:
     """The numbers of an array: small ones within the limits of a field; in large arrays, one for all elements.
 
     Attributes:
@@ -1090,8 +1098,9 @@ class _Numbers(NamedTuple):
         source = random.Random(self.seed)  # noqa: S311
         options = numbers_within(self.declaration, self.dtype, self.hints, is_read=self.is_read)
         kind, count = dtype_named(self.dtype), math.prod(self.shape)
-        if self.small is not None and not self.hints:
-            numbers: list[float] = [min(options, key=lambda each: abs(each - self.small))]
+        small = self.small
+        if small is not None and not self.hints:
+            numbers: list[float] = [min(options, key=lambda each: abs(each - small))]
         elif count > _FEW:
             numbers = [source.choice(options)]
         else:
@@ -1129,7 +1138,7 @@ def numbers_within(
             found.append(sum(given) / 2)
     if "zero" in known.lacks:
         found = [each for each in found if each]
-    fit = [
+    fit: list[float] = [
         int(each) if is_whole else each
         for each in dict.fromkeys(found)
         if low <= each <= high

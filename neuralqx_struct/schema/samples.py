@@ -97,14 +97,14 @@ class Samples:
 
     def __init__(self, document: Document, near: Document | None = None) -> None:
         self._document = weakref.ref(document)
-        self._near = None if near is None else weakref.ref(near)
+        self._near = weakref.ref(near or document)
         self._decks = Decks()
         self._drawn: list[Sample] = []
         self._lock = Lock()
 
     def at(self, number: int) -> Sample:
         """A sample; the first are small, and of the others those with odd numbers may have sizes far from zero."""
-        document, near = self._document(), self._near and self._near()
+        document, near = self._document(), self._near()
         assert document is not None
         with self._lock:
             while len(self._drawn) <= number:
@@ -115,7 +115,7 @@ class Samples:
 
 
 @once
-def _samples(document: Document) -> dict[int, tuple[Samples, Any]]:
+def _samples(document: Document) -> dict[int, tuple[Samples, weakref.ref[Document] | None]]:
     """The samples of a document by the identity of the other version."""
     return {0: (Samples(document), None)}
 
@@ -131,7 +131,7 @@ def samples_of(document: Document, near: Document | None = None) -> Samples:
     if near is None or bounds_of(near) <= bounds_of(document):
         return known[0][0]
     found, other = known.get(id(near), (None, None))
-    if found is None or other() is not near:
+    if found is None or other is None or other() is not near:
         found = Samples(document, near)
         known[id(near)] = found, weakref.ref(near)
     return found

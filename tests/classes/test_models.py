@@ -48,6 +48,8 @@ def test_instances_made_from_the_schema(name, key, tmp_path):
         if name == "resnet":  # a count that version 2 does not keep; a downgrade starts it anew
             zeros = jnp.zeros((), jnp.int32)
             old = s.map_where(old, s.filters.parse("path:**/num_batches_tracked"), lambda _: zeros)
+        if name == "mc_state":  # version 2 has a number for null, which a downgrade keeps
+            old = old.replace(n_discard=old.n_discard or 0)
         saved_and_loaded(old, tmp_path / "one")
         new = moved(tmp_path / "one", tmp_path / "two", name, 2)
         assert moved(tmp_path / "two", tmp_path / "back", name, 1) == old

@@ -1,10 +1,12 @@
+import numpy as np
 import pytest
 
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.schema.conditions import Shaped
-from neuralqx_struct.schema.conformance import conform, see_node
+from neuralqx_struct.schema.conformance import conform, conform_node, see_node
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
+from tests.builders import doc, payload
 
 DOCUMENT = parse_document(
     read_text("""\
@@ -261,3 +263,21 @@ structs:
 
     assert found(layer(2)) == []
     assert found(layer(3)) == ["NQX115"]
+
+
+def test_constraints_on_numbers_are_checked_where_arrays_are_given():
+    structs = {"B": {"w": "float32[k]"}}
+    raw = {
+        "A": {
+            "fields": {"w": "float32[n]", "s": "B[][n]"},
+            "constraints": [{"expr": "all(w > 0)"}, {"expr": "sum(s.w) < 9"}],
+        }
+    }
+    document = doc({}, structs=structs, raw=raw)
+    for numbers, broken in (([1, 2], 0), ([1, 0], 1)):
+        arrays = {"w": np.array(numbers, np.float32), "v": np.full((2, 2), 4, np.float32)}
+        values = {"w": arrays["w"], "s": ("B", {"w": arrays["v"]})}
+        held = payload(document, values)
+        root = held.document["manifest"]
+        assert conform_node(document, root) == []
+        assert len(conform_node(document, root, held.arrays)) == broken + 1

@@ -338,6 +338,26 @@ def test_the_same_schema_gives_the_same_bytes(folder, tmp_path):
             assert file.read_bytes() == (two / file.name).read_bytes()
 
 
+def test_lists_that_a_later_version_stacks_have_items_of_equal_sizes(tmp_path):
+    text = """\
+language: "1"
+schema: lab.deep
+version: {version}
+root: Net
+dims: {{n: {{}}}}
+structs:
+  Block: {{params: [d], fields: {{w: "float32[d, k]", b: "float32[k]"}}}}
+  Net: {{fields: {{x: "float32[m]", layers: "{layers}"}}}}
+"""
+    steps = "migrations: [{from: 1, steps: [{stack: {field: layers, size: n}}]}]\n"
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    (folder / "v1.yaml").write_text(text.format(version=1, layers="list[Block[m], n]"))
+    (folder / "v2.yaml").write_text(text.format(version=2, layers="Block[m][n]") + steps)
+    assert len(write_golden(folder)) == 2
+    assert check_golden(folder) == []
+
+
 def test_one_version_by_itself(folder):
     assert write_golden(folder / "v2.yaml") == [golden_place(folder, 2)]
     assert [d.code for d in check_golden(folder / "v1.yaml")] == ["NQX314"]
