@@ -35,7 +35,12 @@ PLACES = [
 @pytest.fixture(autouse=True)
 def flip():
     """The function of the step ``python``."""
-    s.steps.function("lab.flip")(lambda values: {"mask": ~values["mask"]})
+
+    def flipped(values):
+        layers = [{"mask": ~layer["mask"]} for layer in values["layers"]]
+        return {"mask": ~values["mask"], "layers": layers}
+
+    s.steps.function("lab.flip")(flipped)
 
 
 def test_every_step_has_a_schema():
