@@ -52,7 +52,7 @@ def ended(child: int) -> bool:
 def main() -> None:
     """Prints the number of tries whose last step is complete."""
     folder, tries = sys.argv[1], int(sys.argv[2])
-    warnings.simplefilter("ignore", RuntimeWarning)  # JAX warns of forks
+    warnings.simplefilter("ignore")  # JAX, and newer releases of Python, warn of forks
     s.Series(folder).save(0, {"w": np.ones(1)})  # imports all
     chance, good = random.Random(5), 0
     for number in range(tries):
