@@ -200,16 +200,15 @@ def _identity_findings(
     series = known.get(identity)
     if series is None:
         message = f"expected the identity of a known schema, got {identity!r}"
-        own = Hint("pass the schema that it was saved with: ", Keyword("schema"))
-        hint = did_you_mean(identity, known) or own
-        return error("NQX404", message, ".id", hint)
+        fix = Hint("pass the schema that it was saved with: ", Keyword("schema"))
+        return error("NQX404", message, ".id", did_you_mean(identity, known) or fix)
     if version not in series.documents:
         versions = ", ".join(map(str, series.versions))
         message = f"expected a known version of {identity} ({versions}), got {version}"
-        hint: str = Hint("pass the schema that has it: ", Keyword("schema"))
+        fix = Hint("pass the schema that has it: ", Keyword("schema"))
         if wanted is not None:
-            hint = "name the folder with all versions, or a file of this one"
-        return error("NQX404", message, ".version", hint)
+            fix = Hint("name the folder with all versions, or a file of this one")
+        return error("NQX404", message, ".version", fix)
     wrong = _lint_errors(series, version)
     if wrong or series.wrote(version, written["fingerprint"]):
         return wrong
