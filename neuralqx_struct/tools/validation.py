@@ -198,12 +198,12 @@ def _identity_findings(
         message = f"expected a bundle of {wanted.id}, got one of {identity}"
         return error("NQX404", message, ".id", "pass the schema that it was saved with")
     series = known.get(identity)
-    if series is None:
+    if series is None and known:
         message = f"expected the identity of a known schema, got {identity!r}"
         fix = Hint("pass the schema that it was saved with: ", Keyword("schema"))
         return error("NQX404", message, ".id", did_you_mean(identity, known) or fix)
-    if version not in series.documents:
-        versions = ", ".join(map(str, series.versions))
+    if series is None or version not in series.documents:
+        versions = "none" if series is None else ", ".join(map(str, series.versions))
         message = f"expected a known version of {identity} ({versions}), got {version}"
         fix = Hint("pass the schema that has it: ", Keyword("schema"))
         if wanted is not None:
