@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from typing_extensions import get_type_hints, is_typeddict
 
-from neuralqx_struct.dtypes import ML_DTYPES, NUMPY_DTYPES
 from neuralqx_struct.errors import READ_MORE, Diagnostic, closest, did_you_mean
 from neuralqx_struct.manifest import (
     DEFAULT_LIMITS,
@@ -139,8 +138,7 @@ def _explain(problem: Mapping[str, Any], start: Keys, found: Findings) -> None:
         found.add("NQX614", keys, message)
     else:
         code, expected = _expectation(kind, context, problem["msg"], value)
-        hint = did_you_mean(value, NUMPY_DTYPES | ML_DTYPES) if code == "NQX411" else None
-        found.add(code, keys, f"expected {expected}, got {shown(value)}", hint)
+        found.add(code, keys, f"expected {expected}, got {shown(value)}")
 
 
 def _tag_of(value: Any) -> str | None:
@@ -160,9 +158,9 @@ def _expectation(kind: str, context: Mapping[str, Any], words: str, value: Any) 
             return in_text, context["expected"]
         case "too_long" | "too_short":
             return "NQX612", _PAIR
-        case "NQX411" | "NQX614" | "NQX501" if type(value) is not str:
+        case "NQX614" | "NQX501" if type(value) is not str:
             return "NQX612", "a string"
-        case "NQX411" | "NQX501" | "NQX503" | "NQX612" | "NQX614":
+        case "NQX501" | "NQX503" | "NQX612" | "NQX614":
             return kind, words
     return "NQX612", _WORDS.get(kind, "an object")
 

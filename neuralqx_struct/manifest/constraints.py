@@ -17,8 +17,6 @@ from typing import Annotated, Any, Final
 
 from typing_extensions import TypeAliasType
 
-from neuralqx_struct.dtypes import CODED_DTYPES, ML_DTYPES, NUMPY_DTYPES
-
 NODE_MODELS: Final[dict[str, tuple[type, ...]]] = {}
 """The models of each node kind by tag, filled from the table in ``kinds.py``; several differ by their member ``mode``."""
 
@@ -94,16 +92,6 @@ FileName = Annotated[
         "the plain name of a file beside the manifest",
         "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$",
         code="NQX503",
-    ),
-]
-
-
-DtypeName = Annotated[
-    str,
-    Text(
-        "a dtype that can be stored",
-        f"^(?:{'|'.join(sorted(NUMPY_DTYPES | ML_DTYPES))}|{CODED_DTYPES.pattern})$",
-        code="NQX411",
     ),
 ]
 

@@ -20,7 +20,6 @@ from neuralqx_struct.manifest.constraints import (
     ClassRef,
     Decimal,
     Digest,
-    DtypeName,
     Exactly,
     FileName,
     Finite,
@@ -59,7 +58,7 @@ class ArrayNode(Record):
 
     __kind__: Literal["array"]
     name: str
-    dtype: DtypeName
+    dtype: Name
     shape: Shape
     leaf: NotRequired[Leaf]
     weak_type: NotRequired[TrueOnly]
@@ -119,7 +118,7 @@ class FullNode(Record):
     """An array of one value, which the bundle does not store."""
 
     __kind__: Literal["full"]
-    dtype: DtypeName
+    dtype: Name
     shape: Shape
     value: Scalar
     leaf: NotRequired[Leaf]
@@ -130,7 +129,7 @@ class NumpyScalarNode(Record):
     """A numpy scalar."""
 
     __kind__: Literal["numpy-scalar"]
-    dtype: DtypeName
+    dtype: Name
     value: Scalar
 
 
@@ -346,7 +345,7 @@ class RegisteredPytreeSerializerNode(Record):
 class ArrayRecord(Record):
     """Where the bundle stores an array, and its checksums."""
 
-    dtype: DtypeName
+    dtype: Name
     shape: Shape
     crc32: NotRequired[Checksum]
     chunk: NotRequired[Shape]

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from neuralqx_struct.dtypes import CODED_DTYPES, ML_DTYPES, NUMPY_DTYPES
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.manifest import SCHEMA_URL
 from neuralqx_struct.manifest.kinds import KINDS
@@ -35,6 +36,13 @@ __all__ = ["manifest_schema", "outline", "payload_schema"]
 _COLLECTIONS = [tag for tag, kind in KINDS.items() if kind.sort in ("list", "tuple", "dict")]
 #: Plain text, numbers and truth values, to which constraints of fields apply.
 _PLAIN: Rule = {"type": ["string", "number", "boolean"]}
+#: The dtypes that a bundle can hold: by name, and with a byte order, of text and of dates, as numpy writes them.
+_STORED_DTYPE: Rule = {
+    "anyOf": [
+        {"enum": sorted(NUMPY_DTYPES | ML_DTYPES)},
+        {"pattern": f"^(?:{CODED_DTYPES.pattern})$"},
+    ]
+}
 
 
 def manifest_schema() -> dict[str, Any]:
@@ -134,6 +142,9 @@ def payload_schema(document: Document) -> dict[str, Any]:
         "manifest": {"$ref": f"#/definitions/{document.ref(document.root)}"},
     }
     made["required"] = [*made["required"], "schema"]
+    for definition in made["definitions"].values():
+        if "dtype" in definition.get("properties", {}):  # also of arrays that no field declares
+            definition["properties"]["dtype"] |= _STORED_DTYPE
     made["definitions"] |= _structs(owners)
     made["title"] = f"manifest.json of {document.id} version {document.version}"
     made["$id"] = f"{made['$id'].removesuffix('.json')}/{document.id}@{document.version}.json"

@@ -206,18 +206,17 @@ def _identity_findings(
         message = f"expected a bundle of {wanted.id}, got one of {identity}"
         return error("NQX404", message, ".id", "pass the schema that it was saved with")
     series = known.get(identity)
-    if series is None:
+    if series is None and known:
         message = f"expected the identity of a known schema, got {identity!r}"
-        own = Hint("pass the schema that it was saved with: ", Keyword("schema"))
-        hint = did_you_mean(identity, known) or own
-        return error("NQX404", message, ".id", hint)
-    if version not in series.documents:
-        versions = ", ".join(map(str, series.versions))
+        fix = Hint("pass the schema that it was saved with: ", Keyword("schema"))
+        return error("NQX404", message, ".id", did_you_mean(identity, known) or fix)
+    if series is None or version not in series.documents:
+        versions = "none" if series is None else ", ".join(map(str, series.versions))
         message = f"expected a known version of {identity} ({versions}), got {version}"
-        hint: str = Hint("pass the schema that has it: ", Keyword("schema"))
+        fix = Hint("pass the schema that has it: ", Keyword("schema"))
         if wanted is not None:
-            hint = "name the folder with all versions, or a file of this one"
-        return error("NQX404", message, ".version", hint)
+            fix = Hint("name the folder with all versions, or a file of this one")
+        return error("NQX404", message, ".version", fix)
     wrong = _lint_errors(series, version)
     if has_errors(wrong) or series.wrote(version, written["fingerprint"]):
         return wrong if has_errors(wrong) else []  # a comparison of the tree repeats warnings

@@ -205,18 +205,20 @@ def _of_one_version(
     files: tuple[str, str], payloads: tuple[Payload, Payload], trust: Iterable[str]
 ) -> tuple[tuple[Payload, Payload], list[Diagnostic]]:
     """Two payloads, the older one of a schema brought to the version of the newer; and a finding that says so."""
-    first, second = (payload.document.get("schema") or {} for payload in payloads)
-    versions = first.get("version"), second.get("version")
-    if first.get("id") != second.get("id") or versions[0] == versions[1]:
+    first, second = (payload.document.get("schema") for payload in payloads)
+    if first is None or second is None or first["id"] != second["id"]:
+        return payloads, []
+    identity, versions = first["id"], (first["version"], second["version"])
+    if versions[0] == versions[1]:
         return payloads, []
     from neuralqx_struct.evolution.migrations import resolve  # most comparisons are of one version
     from neuralqx_struct.schema.series import carried_series
 
     older, newer = (0, 1) if versions[0] < versions[1] else (1, 0)
     found: list[Diagnostic] = []
-    way = f"{first['id']} from version {versions[older]} to {versions[newer]}"
+    way = f"{identity} from version {versions[older]} to {versions[newer]}"
     try:
-        series = carried_series(payloads[newer].document).get(first["id"])
+        series = carried_series(payloads[newer].document).get(identity)
         made = resolve(payloads[older], series, to=versions[newer], trust=trust)
     except StructError as error:
         why = "\n".join(map(str, error.diagnostics))
