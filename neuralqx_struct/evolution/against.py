@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -66,7 +67,6 @@ def baseline(
     reference: str,
     path: Path,
     *,
-    wanted: Iterable[str] = (),
     limits: Limits | None = None,
     storage_options: Options | None = None,
 ) -> Baseline:
@@ -75,7 +75,6 @@ def baseline(
     Args:
         reference: A path, ``git:REVISION``, a bundle or its URL, or a lock file.
         path: The schemas that are judged; ``git:`` reads the same path.
-        wanted: Identities that ``git:`` looks for in the whole repository where that path had none of them.
         limits: Sizes above which a bundle is refused.
         storage_options: Options of fsspec for the URL of a bundle, such as keys.
 
@@ -84,11 +83,7 @@ def baseline(
             files there.
     """
     if reference.startswith(_GIT):
-        revision = reference.removeprefix(_GIT)
-        found = _at_revision(revision, path)
-        for identity in {*wanted} - found.keys():
-            found.update(_elsewhere(revision, path, identity))
-        return Baseline(reference, found)
+        return Baseline(reference, _at_revision(reference.removeprefix(_GIT), path))
     where = place_of(reference, storage_options)
     if isinstance(where, Path):
         if not where.exists():
@@ -108,6 +103,22 @@ def baseline(
             hint="it was saved from plain Python classes; compare with the schema's files",
         )
     return Baseline(name, carried)
+
+
+def with_moved(before: Baseline, path: Path, identities: Iterable[str]) -> Baseline:
+    """The earlier schemas, of a revision of git also those that were in another folder of the repository.
+
+    Args:
+        before: The schemas at the same path.
+        path: The schemas that are judged.
+        identities: Their identities.
+    """
+    if not before.name.startswith(_GIT):
+        return before
+    found, revision = dict(before.series), before.name.removeprefix(_GIT)
+    for identity in {*identities} - found.keys():
+        found |= _elsewhere(revision, path, identity)
+    return replace(before, series=found)
 
 
 def published_text(reference: str, file: Path) -> str | None:
@@ -182,8 +193,9 @@ def _elsewhere(revision: str, path: Path, identity: str) -> dict[str, Series]:
     names = _listed(top, "ls-tree", "-r", "-z", "--name-only", revision)
     groups = _by_folder(filter(_is_version, names))
     for _, files in sorted(groups.items(), key=lambda each: ((top / each[0]).is_dir(), each[0])):
-        newest = ask_git(top, "show", f"{revision}:{files[-1]}")
-        if identity.encode() in newest:
+        if identity.encode() not in ask_git(top, "show", f"{revision}:{files[0]}"):
+            continue
+        with suppress(SchemaError):  # files with errors, as tests have
             series = _read_group(top, f"{revision}:", files)
             if series.id == identity:
                 return {identity: series}

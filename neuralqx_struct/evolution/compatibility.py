@@ -37,6 +37,7 @@ from neuralqx_struct.evolution.against import (
     baseline,
     is_schema_folder,
     schemas_below,
+    with_moved,
 )
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences
@@ -172,15 +173,13 @@ def verdict(
             found.comparisons.append(comparison)
             for each in problems:
                 # Members of an enum that become its default are read, with another meaning.
-                text = (
-                    each.message
-                    if each.code == "NQX250"
-                    else f"{each.message}\n{direction}: {pair}"
-                )
+                is_read = each.code == "NQX250"
+                text = each.message if is_read else f"{each.message}\n{direction}: {pair}"
                 found.append(replace(each, message=text))
     if not found.comparisons:
-        was = "was edited" if edited else "is the only version, and unchanged"
-        comparison = Comparison(head.id, None, head.version, reason=f"it {was}")
+        before = None if edited else head.version
+        reason = "it was edited" if edited else "it is unchanged"
+        comparison = Comparison(head.id, before, head.version, not edited, reason=reason)
         found.comparisons.append(comparison)
     found[:] = dict.fromkeys(found)
     return found
@@ -263,11 +262,11 @@ def breaking(
     if unknown not in ("error", "warn", "drop") or category not in ("payload", "manifest"):
         got = f"{unknown!r} and {category!r}"
         raise ValueError(f"breaking(): expected a known policy and category, got {got}")
-    now = schemas_below(path)
     before = against
     if not isinstance(before, Baseline):
-        options: Any = {"limits": limits, "storage_options": storage_options}
-        before = baseline(str(against), path, wanted=now, **options)
+        before = baseline(str(against), path, limits=limits, storage_options=storage_options)
+    now = schemas_below(path)
+    before = with_moved(before, path, now)
     accepted = Accepted.read(path, waivers)
     found = Compared()
     for identity, series in now.items():
@@ -303,8 +302,10 @@ def _judged(before: Baseline, series: Series, category: str, **options: Any) -> 
     found += _edited(series, before.locked, {})
     earlier = before.series.get(series.id)
     if earlier is None:
+        is_frozen = reader in before.locked and not has_errors(found)
         reason = "a lock file has only fingerprints" if before.locked else "it is new"
-        found.comparisons.append(Comparison(series.id, None, reader, reason=reason))
+        writer = reader if is_frozen else None
+        found.comparisons.append(Comparison(series.id, writer, reader, is_frozen, reason=reason))
         return found
     own = verdict(earlier, series, **options)
     found += own

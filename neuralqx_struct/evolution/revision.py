@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct.errors import Hint, Keyword, SchemaError
-from neuralqx_struct.evolution.against import baseline, published_text
+from neuralqx_struct.evolution.against import baseline, published_text, with_moved
 from neuralqx_struct.evolution.steps import kind, step_text
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.evolution.suggestions.work import Suggestion
@@ -177,13 +177,14 @@ def _case(series: Series, edited: Document | str | Path | None, against: str) ->
         )
     earlier = [series.documents[version] for version in series.versions if version != head.version]
     try:
-        before = baseline(against, Path(source.name), wanted=(series.id,)).series.get(series.id)
+        at = Path(source.name)
+        before = with_moved(baseline(against, at), at, (series.id,)).series.get(series.id)
     except SchemaError as error:
         if edited is None or not earlier:
             raise _unknown(source, error) from error
         before = None  # the newest file was named: it follows the others
     if before is not None and head.version in before.documents:
-        published = published_text(against, Path(source.name))
+        published = published_text(against, at)
         return _Case(before.at(head.version), head, source, published=published)
     if not earlier:
         message = "expected a schema with an earlier version, got a new one"

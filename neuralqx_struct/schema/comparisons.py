@@ -35,10 +35,10 @@ class Comparison:
 
     @property
     def direction(self) -> str | None:
-        """``backward`` if a newer version reads an older one, ``forward`` the other way; None without a writer."""
-        if self.writer is None:
+        """``backward`` if a newer version reads an older one, ``forward`` the other way; None if there are no two."""
+        if self.writer in (None, self.reader):
             return None
-        return "backward" if self.reader > self.writer else "forward"
+        return "backward" if self.reader > (self.writer or 0) else "forward"
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON members."""

@@ -335,7 +335,7 @@ def test_the_command(repository, monkeypatch):
     result = invoke("breaking", "--against", "git:main")
     lines = [
         "schemas: compatible with git:main",
-        "lab.net: version 1 was not compared: it is the only version, and unchanged",
+        "lab.net: version 1 reads version 1: structure proved, nothing tried: it is unchanged",
     ]
     assert (result.exit_code, result.stdout.splitlines()) == (0, lines)
     Path("schemas/net/v2.yaml").write_text(V2)

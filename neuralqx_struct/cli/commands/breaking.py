@@ -24,19 +24,19 @@ from neuralqx_struct.manifest import Limits
 
 def run(path: Path, against: str, *, limits: Limits | None, **options: Any) -> Report:
     """Compares schemas with an earlier state of them."""
-    from neuralqx_struct.evolution.against import baseline, schemas_below
+    from neuralqx_struct.evolution.against import baseline
     from neuralqx_struct.evolution.compatibility import breaking
 
-    now = schemas_below(existing(path))
+    path = existing(path)
     try:
-        before = baseline(str(against), path, wanted=now, limits=limits)
+        before = baseline(str(against), path, limits=limits)
     except StructError as error:  # nothing can be compared
         return Report(failures=error.diagnostics)
     found = breaking(path, against=before, **options)
     lines = [printable(str(each)) for each in found.comparisons]
-    is_alone = any(each.code == "NQX296" for each in found)
     if not has_errors(found):
-        what = "nothing was compared" if is_alone else "compatible"
+        is_compared = any(each.writer is not None for each in found.comparisons)
+        what = "compatible" if is_compared else "nothing was compared"
         lines.insert(0, f"{printable(path)}: {what} with {printable(against)}")
     comparisons = [each.to_dict() for each in found.comparisons]
     members = {"path": path, "against": against, "comparisons": comparisons}
