@@ -92,7 +92,8 @@ _MOST_PARTS = 200
 _CLASSES = {"DIGIT": "0a", "WORD": "a-", "SPACE": " a"}
 
 
-def texts_of(pattern: str) -> list[str]:
+@lru_cache(maxsize=256)
+def texts_of(pattern: str) -> tuple[str, ...]:
     """A few texts that a pattern matches, short ones first; none where it is not simple enough."""
     try:
         with warnings.catch_warnings():
@@ -109,8 +110,8 @@ def texts_of(pattern: str) -> list[str]:
         SchemaError,
         ValueError,
     ):
-        return []
-    return sorted(fit, key=len)
+        return ()
+    return tuple(sorted(fit, key=len))
 
 
 def _made(parts: Any, turn: int, left: list[int]) -> Iterator[str]:
