@@ -119,7 +119,10 @@ def test_large_arrays_are_read_into_private_memory_by_pieces(
             s.load(path, mmap=False)
 
 
-def test_a_part_in_private_memory_reads_its_bytes_alone(ckpt, monkeypatch):
+@pytest.mark.parametrize("name", FORMS)
+def test_a_part_in_private_memory_reads_its_bytes_alone(tmp_path, monkeypatch, name):
+    state = {"w": jnp.zeros(1 << 18), "n": np.arange(5000)}  # small files are read whole
+    ckpt = s.export(state, tmp_path / name)
     reads = []
     original = store_files._PrivateBytes._fill
     monkeypatch.setattr(
