@@ -300,17 +300,7 @@ def _check_kinds(document: Document) -> Findings:
 
 def _held(document: Document, declared: Type) -> Type | None:
     """The first part of a type that static values cannot hold."""
-    todo, seen = [(document, declared)], set[str]()
-    while todo:
-        here, outer = todo.pop()
-        for inner in walk_type(outer):
-            if inner.unhashable:
-                return inner
-            if here.is_struct(inner.refers) and here.ref(inner.refers) not in seen:
-                seen.add(here.ref(inner.refers))
-                owner, name = here.place_of(inner.refers)
-                todo += [(owner, field.declared) for field in owner.structs[name].stored.values()]
-    return None
+    return next((inner for _, inner in document.types_in(declared) if inner.unhashable), None)
 
 
 def _words(held: Type) -> str:
