@@ -118,7 +118,9 @@ def _is_none(value: Any) -> bool:
     return value is None
 
 
-def differences(value: Any, like: Any, *, whole: bool, at: Path = ()) -> Iterator[Diagnostic]:
+def differences(
+    value: Any, like: Any, *, whole: bool, at: Path = (), origin: str = "like="
+) -> Iterator[Diagnostic]:
     """Yields the differences in structure between an object and another, leaf by leaf.
 
     Args:
@@ -126,35 +128,37 @@ def differences(value: Any, like: Any, *, whole: bool, at: Path = ()) -> Iterato
         like: The other.
         whole: Whether the object has all of its leaves; else None matches any.
         at: The path of both.
+        origin: The name of the other in messages.
     """
     if value is None and not whole:
         return
     here, there = _children(value), _children(like)
     if type(value) is not type(like) and not (_is_number(value, like) or _is_number(like, value)):
-        yield _different("NQX411", at, like, value)
+        yield _different("NQX411", at, like, value, origin)
         return
     if here is None or there is None:
-        yield from _leaves(value, like, at)
+        yield from _leaves(value, like, at, origin)
         return
     for part, other in there.items():
+        inner = (*at, *part)
         if part not in here:
-            yield _different("NQX414", (*at, *part), other, None)
+            yield _different("NQX414", inner, other, None, origin)
         else:
-            yield from differences(here[part], other, whole=whole, at=(*at, *part))
+            yield from differences(here[part], other, whole=whole, at=inner, origin=origin)
     for part, each in here.items():
         if part not in there:
-            yield _different("NQX415", (*at, *part), None, each)
+            yield _different("NQX415", (*at, *part), None, each, origin)
 
 
-def _leaves(value: Any, like: Any, at: Path) -> Iterator[Diagnostic]:
+def _leaves(value: Any, like: Any, at: Path, origin: str) -> Iterator[Diagnostic]:
     here, there = _form(value), _form(like)
     if here is not None and there is not None and here != there:
         code = "NQX412" if here[0] == there[0] else "NQX411"
-        yield _different(code, at, like, value)
+        yield _different(code, at, like, value, origin)
 
 
-def _different(code: str, at: Path, wanted: Any, got: Any) -> Diagnostic:
-    message = f"expected {_shown(wanted)}, as in like=, got {_shown(got)}"
+def _different(code: str, at: Path, wanted: Any, got: Any, origin: str) -> Diagnostic:
+    message = f"expected {_shown(wanted)}, as in {origin}, got {_shown(got)}"
     dtypes = code == "NQX411" and _form(wanted) is not None and _form(got) is not None
     hint = "pass dtype= to convert it, or another like=" if dtypes else _HINT
     hint = defined_again(type(got), type(wanted)) or hint

@@ -38,7 +38,7 @@ from neuralqx_struct.errors import (
     printable,
 )
 from neuralqx_struct.evolution.migrations import resolve
-from neuralqx_struct.layouts.warm_rules import Resize, WarmRules, cannot_fit, read_rules
+from neuralqx_struct.layouts.warm_rules import RESIZINGS, Resize, WarmRules, read_rules, unfit
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import Path, match_glob
@@ -290,7 +290,7 @@ class _Start:
             how = next((how for glob, how in globs if match_glob(glob, path)), None)
             if how is None:
                 return self.keep(text, fresh, "another shape", _shown(stored))
-            if how == "pad" and isinstance(fresh, jax.ShapeDtypeStruct):
+            if RESIZINGS[how].keeps_fresh and isinstance(fresh, jax.ShapeDtypeStruct):
                 return self.keep(text, fresh, "no values to pad with", _shown(stored))
             held, outcome = self.resized(text, stored, fresh, how), "resized"
             note = "; ".join(filter(None, [how, note]))
@@ -309,20 +309,11 @@ class _Start:
     def resized(self, text: str, held: Any, fresh: Any, how: Resize) -> Any:
         """A stored array in the shape of a fresh one."""
         old, new = np.shape(held), np.shape(fresh)
-        if cannot_fit(how, old, new):
-            message = f"expected sizes that {how} can change to {list(new)}, got {list(old)}"
-            hint = "pad to larger sizes, cut to smaller ones, repeat to multiples"
+        if RESIZINGS[how].cannot_fit(old, new):
+            message, hint = unfit(how, list(new), list(old))
             self.problems.append(Diagnostic("NQX412", "error", message, text, hint=hint))
             return fresh
-        pairs = [*zip(old, new, strict=True)]
-        corner = tuple(slice(min(pair)) for pair in pairs)
-        if how == "cut":
-            return held[corner]
-        if how == "repeat":
-            return np.tile(held, [b // a for a, b in pairs])
-        padded_array = np.array(fresh)
-        padded_array[corner] = held
-        return padded_array
+        return RESIZINGS[how].adapt(held, fresh)
 
     def left_over(self, source: str, path: Path, leaf: Any) -> None:
         """The line of a stored value that no leaf took; a number that is static in the model, and the same, has none."""

@@ -23,6 +23,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError, did
 from neuralqx_struct.expressions.functions import StructValue
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.printing import brief
+from neuralqx_struct.schema.bounds import ends_of
 from neuralqx_struct.schema.conditions import Stored
 from neuralqx_struct.schema.drawing import (
     Decks,
@@ -306,7 +307,7 @@ class _Example(Draw):
         elif known.exponents is None:  # bool, too
             low, high = self.near_interval(0, min(9, 2**known.significand - 1), 1)
             numbers = made.integers(int(low), int(high) + 1, shape)
-        elif any(bound is not None for bound in (field.ge, field.gt, field.le, field.lt)):
+        elif ends_of(field):
             numbers = made.uniform(*self.near_interval(0.0, 1.0, 1e-3), shape)
         else:
             numbers = np.asarray(made.standard_normal(shape))

@@ -17,7 +17,7 @@ from itertools import product, starmap
 from neuralqx_struct.evolution.changes import Changes
 from neuralqx_struct.evolution.sizes import substitute
 from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.polynomials import difference, polynomial
+from neuralqx_struct.expressions.polynomials import Polynomial, difference, polynomial
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.scopes import (
@@ -28,7 +28,7 @@ from neuralqx_struct.schema.sizes.scopes import (
     sizes_of_params,
     sizes_of_struct,
 )
-from neuralqx_struct.schema.sizes.shown import solution_of
+from neuralqx_struct.schema.sizes.shown import is_sum
 from neuralqx_struct.types import Array, Type, map_type, walk_type
 
 
@@ -213,6 +213,19 @@ def facing_sizes(have: Type, want: Type) -> Iterator[tuple[Expression, str]]:
                 size: Expression | None = x
                 if y.text != name:
                     form = difference(polynomial(y, {}), polynomial(x, {}))
-                    size = solution_of(form, name) if x.text != ANY else None
+                    size = _solution_of(form, name) if x.text != ANY else None
                 if size is not None:
                     yield size, name
+
+
+def _solution_of(form: Polynomial, name: str) -> Expression | None:
+    """The size of a name for which a polynomial is zero, if every value of the others gives one."""
+    factor = form.get((name,), 0)
+    others = {atoms: -count for atoms, count in form.items() if atoms != (name,)}
+    if not factor or any(count % factor for count in others.values()):
+        return None
+    rest = {atoms: count // factor for atoms, count in others.items()}
+    if not is_sum(rest) or any(name in atoms for atoms in rest):
+        return None
+    terms = [" * ".join([str(count), *atoms]) for atoms, count in rest.items()]
+    return parse(" + ".join(term.removeprefix("1 * ") for term in terms) or "0")

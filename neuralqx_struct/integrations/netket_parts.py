@@ -18,6 +18,7 @@ import numpy as np
 
 from neuralqx_struct.checkpoint.options import differences
 from neuralqx_struct.errors import SerializationError
+from neuralqx_struct.paths import FieldName
 from neuralqx_struct.references import imported
 
 __all__ = ["HINT", "NETKET", "filled", "numbers_of", "parts_of", "require_parts", "with_parts"]
@@ -90,13 +91,10 @@ def require_parts(parts: Any, wanted: Any, what: str) -> None:
         SerializationError: They have not, with every difference.
     """
     found = [
-        dataclasses.replace(
-            each,
-            path=each.path.replace("$", f"$.{what}", 1),
-            message=each.message.replace("as in like=", "as in the program"),
-            hint=HINT,
+        dataclasses.replace(each, hint=HINT)
+        for each in differences(
+            parts, wanted, whole=True, at=(FieldName(what),), origin="the program"
         )
-        for each in differences(parts, wanted, whole=True)
     ]
     if found:
         raise SerializationError(found)

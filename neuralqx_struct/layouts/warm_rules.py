@@ -103,16 +103,62 @@ class WarmRules(Declaration):
         return "/".join(filter(None, [stored, rest]))
 
 
-def cannot_fit(how: Resize, old: tuple[int | None, ...], new: tuple[int | None, ...]) -> bool:
-    """True if an array of some shape cannot be adapted to another; a size of None is not known."""
-    if len(old) != len(new):
-        return True
-    pairs = [(a, b) for a, b in zip(old, new, strict=True) if a is not None and b is not None]
-    if how == "pad":
-        return any(a > b for a, b in pairs)
-    if how == "cut":
-        return any(a < b for a, b in pairs)
-    return any(a == 0 or b % a for a, b in pairs)
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """A way to adapt a stored array to another shape.
+
+    Attributes:
+        fits: Whether a size can become another one.
+        adapt: Makes an array in the shape of a fresh one, both of numpy.
+        keeps_fresh: Whether it takes values of the fresh array too.
+    """
+
+    fits: Callable[[int, int], bool]
+    adapt: Callable[[Any, Any], Any]
+    keeps_fresh: bool = False
+
+    def cannot_fit(self, old: tuple[int | None, ...], new: tuple[int | None, ...]) -> bool:
+        """True if an array of some shape cannot be adapted to another; a size of None is not known."""
+        if len(old) != len(new):
+            return True
+        pairs = zip(old, new, strict=True)
+        return not all(self.fits(a, b) for a, b in pairs if a is not None and b is not None)
+
+
+def _corner(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[slice, ...]:
+    """The part that two shapes share."""
+    return tuple(slice(min(pair)) for pair in zip(one, other, strict=True))
+
+
+def _padded(stored: Any, fresh: Any) -> Any:
+    import numpy as np
+
+    made = np.array(fresh)
+    made[_corner(stored.shape, made.shape)] = stored
+    return made
+
+
+def _repeated(stored: Any, fresh: Any) -> Any:
+    import numpy as np
+
+    return np.tile(stored, [b // a for a, b in zip(stored.shape, fresh.shape, strict=True)])
+
+
+def _cut(stored: Any, fresh: Any) -> Any:
+    return stored[_corner(stored.shape, fresh.shape)]
+
+
+RESIZINGS: Mapping[Resize, Resizing] = {
+    "pad": Resizing(lambda old, new: old <= new, _padded, keeps_fresh=True),
+    "repeat": Resizing(lambda old, new: old != 0 and new % old == 0, _repeated),
+    "cut": Resizing(lambda old, new: old >= new, _cut),
+}
+
+
+def unfit(how: Resize, wanted: object, got: object) -> tuple[str, str]:
+    """The message about an array that cannot be adapted, and its hint."""
+    message = f"expected sizes that {how} can change to {wanted}, got {got}"
+    return message, "pad to larger sizes, cut to smaller ones, repeat to multiples"
 
 
 def read_rules(where: Any, folder: Path | None = None) -> tuple[WarmRules, Source]:
@@ -296,9 +342,7 @@ def _misfits(
         found = [held for held in _reached(_root(stored), path.split("/"), _equal) if held.ends]
         any_stored |= bool(found)
         if found and all(_cannot_become(held, leaf, how) for held in found):
-            message = f"expected sizes that {how} can change to {leaf.text}, got {found[0].text}"
-            hint = "pad to larger sizes, cut to smaller ones, repeat to multiples"
-            yield _finding(source, at, message, hint, code="NQX412")
+            yield _finding(source, at, *unfit(how, leaf.text, found[0].text), code="NQX412")
             return
     if not any_stored:
         message = f"expected a path that has a stored array, got {glob!r}"
@@ -310,7 +354,7 @@ def _cannot_become(held: _Spot, leaf: _Spot, how: Resize) -> bool:
     return (
         held.shape is not None
         and leaf.shape is not None
-        and cannot_fit(how, held.shape, leaf.shape)
+        and RESIZINGS[how].cannot_fit(held.shape, leaf.shape)
     )
 
 

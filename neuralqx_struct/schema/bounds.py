@@ -1,7 +1,7 @@
 """Bounds of fields: checks of numbers, text and lengths against ``ge``, ``pattern``, ``max_length`` and the like.
 
 Owns the judgement of one value by one declaration, for defaults in schema files and for payloads alike. Whether the bounds
-themselves make sense is ``defaults.py``'s.
+themselves make sense is decided by ``lint/values.py``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from neuralqx_struct.types.text import Builder, plain_value
 
 __all__ = [
     "check_limits",
+    "ends_of",
     "field_limits",
     "is_limited",
     "length_misses",
@@ -37,6 +38,7 @@ __all__ = [
     "plain_misses",
     "scalar_misses",
     "unchecked_patterns",
+    "whole_range",
 ]
 
 #: The members of a field that limit its values.
@@ -64,6 +66,21 @@ _ORDERS: tuple[tuple[str, str, Callable[[Any, Any], Any]], ...] = (
     ("le", "<=", operator.le),
     ("lt", "<", operator.lt),
 )
+
+
+def ends_of(declaration: FieldDeclaration) -> list[float]:
+    """The numbers at which the values of a field begin or end."""
+    given = (getattr(declaration, name) for name, *_ in _ORDERS)
+    return [each for each in given if each is not None]
+
+
+def whole_range(bounds: Mapping[str, float | None]) -> tuple[float, float]:
+    """The least and the greatest whole number within bounds by member; infinite where there is none."""
+    ge, gt, le, lt = (bounds.get(name) for name, *_ in _ORDERS)
+    low = -math.inf if ge is None else math.ceil(ge)
+    high = math.inf if le is None else math.floor(le)
+    low = low if gt is None else max(low, math.floor(gt) + 1)
+    return low, high if lt is None else min(high, math.ceil(lt) - 1)
 
 
 def _is_multiple(value: Any, bound: float) -> bool:

@@ -34,6 +34,7 @@ from neuralqx_struct.schema.bounds import (
     Lengths,
     Limits,
     bounded,
+    ends_of,
     equalities,
     inside,
     is_limited,
@@ -41,6 +42,7 @@ from neuralqx_struct.schema.bounds import (
     lengths_in,
     limits_of,
     scalar_misses,
+    whole_range,
 )
 from neuralqx_struct.schema.conditions import Known, Shaped, Stored, derived_value, failure
 from neuralqx_struct.schema.field_paths import given_values, once
@@ -440,11 +442,9 @@ class Draw:
         self, name: str, least: int = 0, most: int | None = None
     ) -> tuple[int, int | None]:
         """The bounds of a size with those that constraints give it."""
-        bounds = self.limits.get((name,), {})
-        low, high = bounds.get("ge"), bounds.get("le")
-        low = _largest(low, bounds["gt"] + 1 if "gt" in bounds else None)
-        high = _smallest(high, bounds["lt"] - 1 if "lt" in bounds else None, most)
-        return math.ceil(max(least, low or 0)), None if high is None else math.floor(high)
+        low, high = whole_range(self.limits.get((name,), {}))
+        high = min(high, math.inf if most is None else most)
+        return int(max(least, low, 0)), None if high == math.inf else int(high)
 
     def given_value(self, name: str) -> int:
         """The value that fields of the root have for an equation; a new one before they are drawn."""
@@ -923,9 +923,8 @@ class Draw:
         if self.hints:
             found = [n for each in self.hints for n in (each, each - 1, each + 1, 2 * each)]
         else:
-            ends = [declaration.ge, declaration.gt, declaration.le, declaration.lt]
             found = [0, 1, -1, low, high, low + least, high - least, declaration.default]
-            found += [n for each in ends if each is not None for n in _around(each, least)]
+            found += [n for each in ends_of(declaration) for n in _around(each, least)]
             found += self.near_numbers(least)
         fit = dict.fromkeys(
             each
@@ -948,8 +947,8 @@ class Draw:
         other = self.near_field()
         if other is None:
             return []
-        ends = [other.ge, other.gt, other.le, other.lt, other.multiple_of]
-        return [n for each in ends if each is not None for n in _around(each, least)]
+        ends = [*ends_of(other), *([] if other.multiple_of is None else [other.multiple_of])]
+        return [n for each in ends for n in _around(each, least)]
 
     def lengths_near(self, least: int, most: int, few: int) -> list[int]:
         """Lengths that matter: the shortest, the longest up to some, and those of the other version."""
@@ -1123,8 +1122,7 @@ def numbers_within(
 ) -> list[float]:
     """Numbers of a dtype within the limits of a field; the largest too, if constraints read them."""
     known = DTYPES[dtype]
-    ends = [declaration.ge, declaration.gt, declaration.le, declaration.lt]
-    given = [each for each in ends if each is not None]
+    given = ends_of(declaration)
     found: list[float] = [0, 1, -1, 2, 3, *hints, *(n for each in given for n in _around(each, 1))]
     is_whole = known.exponents is None
     if is_whole:

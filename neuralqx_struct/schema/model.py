@@ -7,7 +7,7 @@ Schema of the models, ``lint/`` checks the document as a whole, and ``types/`` r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
@@ -363,6 +363,18 @@ class Document(Declaration):
         """The members of an enum, of this document or of one that it uses; None if there is no such enum."""
         owner, inner = self.place_of(name)
         return owner.enums[inner].members if inner in owner.enums else None
+
+    def types_in(self, declared: Type) -> Iterator[tuple[Document, Type]]:
+        """Yields the types inside a type, and in the stored fields of the structs that it names, with their document."""
+        todo, seen = [(self, declared)], set[tuple[str, str]]()
+        while todo:
+            here, outer = todo.pop()
+            for inner in walk_type(outer):
+                yield here, inner
+                owner, name = here.place_of(inner.refers)
+                if name in owner.structs and (owner.id, name) not in seen:
+                    seen.add((owner.id, name))
+                    todo += [(owner, each.declared) for each in owner.structs[name].stored.values()]
 
     def closure(self) -> list[Document]:
         """The document and all that it uses, directly or not, each once."""

@@ -87,6 +87,7 @@ class ListOf(Collection):
     kinds = ("list",)
     meaning = "list"
     unhashable = "a list"
+    hashable_form = "a tuple"
     item: Type
     length: Expression | None = None
 

@@ -63,10 +63,6 @@ class LiteralOf(Type):
         values = (names.get(v, v) if isinstance(v, str) else v for v in self.values)
         return LiteralOf(tuple(dict.fromkeys(values)))
 
-    @property
-    def listed_values(self) -> tuple[Any, ...]:  # type: ignore[override]
-        return self.values
-
     def accepts(self, document: Any, seen: Any) -> bool:
         return _is_one_of(seen.held, self.values)
 

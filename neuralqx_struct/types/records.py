@@ -243,8 +243,6 @@ class Type(ABC):
 
     #: Groups of constraints that fields of the type take: ``number``, ``text`` and ``length``.
     bounds: tuple[str, ...] = ()
-    #: All values, of a type that lists them.
-    listed_values: tuple[Any, ...] = ()
 
     def outside_jax(self, document: Any) -> bool:
         """True if some values are leaves that JAX refuses."""
@@ -269,6 +267,8 @@ class Type(ABC):
 
     #: Why static fields cannot hold a value, in words; ``{}`` is the type.
     unhashable: str = ""
+    #: The collection that static fields can hold in its place, in words.
+    hashable_form: str = ""
 
     def ends(self, ends: Callable[[Any], bool]) -> bool:
         """True if a finite value exists, given which other types have one."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from neuralqx_struct.errors import MigrationError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.plans import apply, plan
@@ -74,8 +75,9 @@ def test_an_added_value_needs_sizes_that_payloads_show(declared, default, code):
 def test_an_identity_matrix_that_is_too_large_is_refused():
     old = doc({"v": "int8[n]"})
     new = doc({"v": "int8[n]", "x": "float32[n, n]"}, 2, [s.add(field="x", default={"eye": "n"})])
-    with pytest.raises(Exception, match="NQX109"):
+    with pytest.raises(MigrationError) as caught:
         up(old, new, {"v": np.zeros(100_000, "int8")})
+    assert caught.value.code == "NQX109"
 
 
 def test_shown_sizes():

@@ -132,7 +132,7 @@ def test_every_proposal_migrates_a_payload_and_back(name, tmp_path):
     schema = s.load_schema(tmp_path)
     fields = document(case, 1).structs[document(case, 1).root].fields
     given = {n: d.default for n, d in fields.items() if isinstance(d.default, dict)}
-    old = s.example(schema.at(1).root).replace(**given)
+    old = s.example(schema.at(1).root, dims=case.get("sizes")).replace(**given)
     old.export(tmp_path / "old")
     assert type(schema.load(tmp_path / "old", as_numpy=True)) is schema.root
     if case.get("forgets"):

@@ -3,10 +3,11 @@
 import sys
 import types
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from neuralqx_struct.errors import MigrationError, SchemaError
+from neuralqx_struct.errors import MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.changes import LIMITS
 from neuralqx_struct.evolution.compatibility import verdict
@@ -85,7 +86,6 @@ def test_a_step_between_two_declarations_that_look_equal_is_applied():
 
 def test_functions_may_give_arrays_and_scalars_of_jax():
     def scale(values):
-        jnp = pytest.importorskip("jax.numpy")
         w = jnp.asarray(values["w"])
         return {"w": 2 * w, "norm": jnp.sum(w), "n": w.size * jnp.int32(1), "all": [w[0]]}
 
@@ -156,7 +156,7 @@ def test_every_instance_of_a_struct_is_given_to_the_function():
 def test_what_a_function_does_wrong_is_told(n, code, message):
     step = s.python(function="test.wrong", reads=["n"], writes=["n"], lossy=True)
     series = series_of(chain({"n": "int"}, {"n": "int"}, [step]))
-    with pytest.raises(Exception, match=message) as caught:
+    with pytest.raises(StructError, match=message) as caught:
         apply(payload(series.at(1), {"n": n}), plan(series, 1, 2))
     assert [d.code for d in caught.value.diagnostics] == [code]
 

@@ -135,11 +135,14 @@ def test_a_doubt_that_a_payload_confirms_shows_it():
     assert "\ngot one that is refused\n$.a[1].w: expected int8[n=" in found.message
 
 
-#: Fields before and after, steps, and the payload that they refuse: an empty list, a dict without an entry, a size of 0.
+#: Fields before and after, and steps that need sizes which an empty dict or list does not show.
 EMPTY = {
-    "a list of arrays": ({"a": "list[int8[2, n]]"}, {"a": "list[int8[1, 2, n]]"}, s.reshape(field="a", shape=[1, 2, "n"])),
     "a dict": ({"a": "dict[str, int8[n]]"}, {"a": "dict[str, int8[n]]", "b": "bool[n]"}, s.add(field="b", default=True)),
     "a list of structs": ({"a": "list[B]"}, {"a": "B[][m]"}, s.stack(field="a", size="m")),
+}  # fmt: skip
+#: Steps that do to nothing what they do to everything.
+NOTHING = {
+    "a list of arrays": ({"a": "list[int8[2, n]]"}, {"a": "list[int8[1, 2, n]]"}, s.reshape(field="a", shape=[1, 2, "n"])),
     "an axis": ({"a": "int8[n, 3]"}, {"a": "list[int8[3], n]"}, s.unstack(field="a")),
 }  # fmt: skip
 
@@ -154,6 +157,14 @@ def test_steps_over_nothing(name):
     (found,) = verdict(old, series, "backward")
     assert (found.code, found.severity) == ("NQX320", severity)
     assert ("NQX320", "warning") in {(each.code, each.severity) for each in lint_series(series)}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_steps_that_take_nothing(name):
+    before, after, step = NOTHING[name]
+    old, new = doc(before, raw=HELD), doc(after, 2, [step], raw=HELD)
+    found = verdict(old, series_of([old, new]), "backward")
+    assert found == [] and found.comparisons[0].tried >= 25
 
 
 UNSAVED = {

@@ -15,8 +15,6 @@ from neuralqx_struct.places import http
 from neuralqx_struct.places.urls import located
 from tests.builders import bounded
 
-pytest.importorskip("aiohttp")
-
 DATA = np.random.default_rng(0).integers(0, 2**31, 100_000, dtype="i4")
 MIB = bytes(1 << 20)
 

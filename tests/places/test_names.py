@@ -4,6 +4,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -75,7 +76,7 @@ def test_behind_a_url(memory_files):
 
 @pytest.fixture
 def memory_files():
-    files = pytest.importorskip("fsspec").filesystem("memory")
+    files = fsspec.filesystem("memory")
     yield files
     if files.exists("/names"):
         files.rm("/names", recursive=True)

@@ -64,5 +64,5 @@ def test_the_published_schema_is_the_generated_one(root):
 def test_a_document_is_frozen():
     document = parse_document(read_text(GOOD))
     assert isinstance(document, Document)
-    with pytest.raises(Exception, match="frozen"):
+    with pytest.raises(ValueError, match="frozen"):
         document.version = 3

@@ -140,7 +140,7 @@ CASES = [
     ("NQX136", "warning", 8, "got str in 'x'", fields("x: str | null")),
     ("NQX136", "warning", 8, "got path in 'x'", fields("x: path")),
     ("NQX136", "warning", 8, "write `kind: opaque` and `serialize: true`", fields("x: 'dict[str, str | int]'")),
-    ("NQX136", "warning", 8, "a tuple in place of the list", fields("x: list[bytes]")),
+    ("NQX136", "warning", 8, "a tuple in place of a list", fields("x: list[bytes]")),
     ("NQX136", "warning", 8, "got literal['a'] in 'x'", fields("x: literal['a'] | int")),
     ("NQX136", "warning", 10, "got E in 'x'", "enums: {E: [a]}\n" + fields("y: {type: E, kind: static}", "x: E")),
     ("NQX140", "info", 8, "got list[float]", fields("history: list[float]")),

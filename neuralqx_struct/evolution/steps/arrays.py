@@ -37,7 +37,7 @@ from neuralqx_struct.schema.migration import (
     Transpose,
 )
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types import Array, Extent, Node
+from neuralqx_struct.types import Array, Extent, Node, Type
 from neuralqx_struct.types.text import format_type
 
 C = TypeVar("C", Cast, Convert)
@@ -149,7 +149,10 @@ def _transpose(step: Transpose, scope: Scope) -> Document:
             refuse("NQX306", member, f"expected another order of axes, got that of {shown}")
         return replace(array, shape=made.shape(array.shape))
 
-    return scope.with_type(step.field, lambda have: each_array(have, change, step.name))
+    def changed(have: Type) -> Type:  # a square array keeps its type
+        return each_array(have, change, step.name, moves=True)
+
+    return scope.with_type(step.field, changed)
 
 
 def _transpose_payload(step: Transpose, place: Place) -> Node:

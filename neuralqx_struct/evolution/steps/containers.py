@@ -37,18 +37,22 @@ class Container:
         whole: Returns its type for the types of its values.
         mixed: True if the values may differ in type.
         kind: The kind of its nodes.
+        alone: True if one field may have become all of its values.
+        order: What tells its values apart, in words.
     """
 
     whole: Callable[[Sequence[Type]], Type]
     kind: NodeKind
     mixed: bool = False
+    alone: bool = False
+    order: str = "in this order"
 
 
 #: The collections by their names in ``how:``, which are those of their types too.
 CONTAINERS = {
-    "list": Container(lambda types: ListOf(types[0], extent(len(types))), LIST),
+    "list": Container(lambda types: ListOf(types[0], extent(len(types))), LIST, alone=True),
     "tuple": Container(lambda types: TupleOf(tuple(types)), TUPLE, mixed=True),
-    "dict": Container(lambda types: DictOf(types[0]), DICT),
+    "dict": Container(lambda types: DictOf(types[0]), DICT, order="under these keys"),
 }
 
 
@@ -208,8 +212,7 @@ def _collected(
 ) -> Iterator[Candidate]:
     """Yields the steps that gather values and give the collection its type."""
     step = Merge(fields=[*parts], into=whole, how=how, **edit.place)
-    order = "under these keys" if how == "dict" else "in this order"
-    question = f": are they its values, {order}?"
+    question = f": are they its values, {CONTAINERS[how].order}?"
     for more in islice(edit.change(whole, edit.come[whole], (step,)), 1):
         yield Candidate(tuple(parts), (whole,), (step, *more), cost, question)
 
@@ -259,5 +262,5 @@ def _of_one_type(how: str, fields: Fields, edit: Edit) -> Iterator[tuple[str, ..
         declared = fields[group[0]].declared
         # A number or a text alone shows too little.
         shown = declared.refers or declared.axes or declared.key_impl
-        if len(group) > 1 or (how == "list" and shown and len(groups) == 1):
+        if len(group) > 1 or (CONTAINERS[how].alone and shown and len(groups) == 1):
             yield tuple(group)

@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from neuralqx_struct.dtypes.casts import LOSES
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.payload_tree import TAKES, Place, Thunk, computed
-from neuralqx_struct.evolution.sizes import same_size, same_type
+from neuralqx_struct.evolution.sizes import same_type
 from neuralqx_struct.evolution.steps.arrays import require_admission, rounded
 from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import Gap, Scope, StepKind, may_stop, refuse
@@ -30,7 +30,6 @@ from neuralqx_struct.evolution.steps.texts import (
     text_sources,
 )
 from neuralqx_struct.evolution.values import shown_node
-from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import LIST, elements_of
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.conformance import see_node
@@ -168,14 +167,6 @@ def _holds_all(have: Type, to: Type) -> bool:
 def _stored(have: Type) -> tuple[str, ...]:
     """The dtypes that numbers have, or that hold all of them."""
     return have.dtypes or (_WIDEST[have.families[0]],)
-
-
-def _same_extents(have: Type, to: Type, known: Mapping[str, Expression]) -> bool:
-    """True if two types show the same sizes."""
-    if len(have.extents) != len(to.extents):
-        return not to.extents
-    pairs = zip(have.extents, to.extents, strict=True)
-    return all(same_size(a, b, known) for a, b in pairs)
 
 
 def _review(step: Convert, scope: Scope) -> Iterator[Diagnostic]:

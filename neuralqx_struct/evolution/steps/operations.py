@@ -366,13 +366,18 @@ def arrays_of(declared: Type) -> list[Any]:
     return [inner for inner in walk_type(declared) if inner.element]
 
 
-def each_array(declared: Type, change: Callable[[Any], Type], step: str) -> Type:
-    """The type with every array in it changed; raises NQX304 without an array, NQX306 without an effect."""
+def each_array(
+    declared: Type, change: Callable[[Any], Type], step: str, *, moves: bool = False
+) -> Type:
+    """The type with every array in it changed; raises NQX304 without an array, NQX306 without an effect.
+
+    With ``moves`` the step moves values, so the type may stay as it is.
+    """
     arrays, shown = arrays_of(declared), format_type(declared)
     if not arrays:
         refuse("NQX304", "field", f"expected a field that holds an array to {step}, got {shown}")
     changed = map_type(declared, lambda inner: change(inner) if inner in arrays else inner)
-    if changed == declared and step != "transpose":  # a square array keeps its type
+    if changed == declared and not moves:
         message = f"expected a step with an effect, got one that leaves {shown} as it is"
         refuse("NQX306", "field", message)
     return changed

@@ -38,7 +38,7 @@ from neuralqx_struct.schema.fitting import Fit
 from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.stacks import require_single
-from neuralqx_struct.types import Node, walk_type
+from neuralqx_struct.types import Node
 from neuralqx_struct.types.text import format_type
 
 if TYPE_CHECKING:
@@ -188,21 +188,12 @@ def _require_plain(
     declaration: FieldDeclaration, document: Document, field: str, member: str
 ) -> None:
     """Checks that a field holds no keys, also in structs."""
-    todo, seen = [(document, declaration.declared)], set[tuple[str, str]]()
-    while todo:
-        owner, declared = todo.pop()
-        for held in walk_type(declared):
-            if held.key_impl:
-                shown = f"{field!r}, which holds {format_type(held)}"
-                message = (
-                    f"expected fields of plain values, arrays and structs of these, got {shown}"
-                )
-                hint = "`unwrap_key` makes an array of a key, in a step before"
-                refuse("NQX304", member, message, hint)
-            home, name = owner.place_of(held.refers)
-            if name in home.structs and (home.id, name) not in seen:
-                seen.add((home.id, name))
-                todo += [(home, each.declared) for each in home.structs[name].stored.values()]
+    for _, held in document.types_in(declaration.declared):
+        if held.key_impl:
+            shown = f"{field!r}, which holds {format_type(held)}"
+            message = f"expected fields of plain values, arrays and structs of these, got {shown}"
+            hint = "`unwrap_key` makes an array of a key, in a step before"
+            refuse("NQX304", member, message, hint)
 
 
 def _python_payload(step: Python, place: Place) -> Node:

@@ -274,11 +274,13 @@ def _check_texts(document: Document) -> Findings:
             "jax.jit and other transformations refuse a leaf that is not a number"
         )
         hint = "write `kind: static`"
-        reasons = [part.unhashable for part in walk_type(declaration.declared)]
-        if "a dict" in reasons:
-            hint = "write `kind: opaque` and `serialize: true`, as no static value is a dict"
-        elif "a list" in reasons:
-            hint += " and a tuple in place of the list"
+        held = [part for part in walk_type(declaration.declared) if part.unhashable]
+        fixed = [part for part in held if not part.hashable_form]
+        if fixed:
+            words = fixed[0].unhashable.format(format_type(fixed[0]))
+            hint = f"write `kind: opaque` and `serialize: true`, as no static value is {words}"
+        elif held:
+            hint += f" and {held[0].hashable_form} in place of {held[0].unhashable}"
         yield finding("NQX136", (*path, "type"), message, hint, "warning")
 
 

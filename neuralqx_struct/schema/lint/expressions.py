@@ -124,7 +124,7 @@ def _other_type(
     if declaration.type is None:
         return
     try:
-        value = names.trial.value(expression.tree)
+        value = names.samples.value(expression.tree)
     except (SchemaError, UndecidedError):
         return
     if not can_be(value, declaration.declared, names.document):

@@ -13,7 +13,7 @@ from neuralqx_struct.expressions.operators import cut
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import PathError, Reached, paths_from, reach, single_types
 from neuralqx_struct.schema.lint import Problem, Speller, unknown
-from neuralqx_struct.schema.lint.trial import Trial
+from neuralqx_struct.schema.lint.sample_evaluation import SampleEvaluation
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Type
 
@@ -40,9 +40,9 @@ class Names:
     _reached: dict[str, Reached | PathError] = field(default_factory=dict)
 
     @cached_property
-    def trial(self) -> Trial:
+    def samples(self) -> SampleEvaluation:
         """Evaluates expressions of the struct on sample values."""
-        return Trial(self.document, self.struct, self.sizes)
+        return SampleEvaluation(self.document, self.struct, self.sizes)
 
     @cached_property
     def paths(self) -> list[str]:
@@ -75,7 +75,7 @@ class Names:
         found = [*self._of_names(expression)]
         yield from found
         if not found:
-            yield from self.trial.problems(expression, single=single)
+            yield from self.samples.problems(expression, single=single)
 
     def _of_names(self, expression: Expression) -> Iterator[Problem]:
         fields = self.document.structs[self.struct].fields

@@ -266,22 +266,18 @@ def _check_kinds(document: Document) -> Findings:
                 ):
                     message = f"expected a derived field without {member}, got one\nit is computed anew on every load"
                     yield finding("NQX113", (*path, member), message, f"remove `{member}:`")
-            held = (
-                "" if declaration.kind == "opaque" else _unhashable(document, declaration.declared)
-            )
-            if held and (held != "a list" or declaration.kind == "static"):
-                message = f"expected a derived field of hashable values, got {declaration.text}, which holds {held}"
-                hint = (
-                    "use a tuple, or remove `kind: static`"
-                    if held == "a list"
-                    else "add `kind: opaque`"
-                )
+            held = None if declaration.kind == "opaque" else _held(document, declaration.declared)
+            if held and (not held.hashable_form or declaration.kind == "static"):
+                message = f"expected a derived field of hashable values, got {declaration.text}, which holds {_words(held)}"
+                form = held.hashable_form
+                hint = f"use {form}, or remove `kind: static`" if form else "add `kind: opaque`"
                 yield finding("NQX110", (*path, "type"), message, hint)
         elif declaration.kind == "static":
-            held = _unhashable(document, declaration.declared)
+            held = _held(document, declaration.declared)
             if held:
-                message = f"expected a static field of hashable values, got {declaration.text}, which holds {held}"
-                hint = "remove `kind: static`" + (", or use a tuple" if held == "a list" else "")
+                message = f"expected a static field of hashable values, got {declaration.text}, which holds {_words(held)}"
+                form = held.hashable_form
+                hint = "remove `kind: static`" + (f", or use {form}" if form else "")
                 yield finding("NQX110", (*path, "type"), message, hint)
             elif declaration.text == "int" and name in _COUNTERS:
                 message = f"expected a counter to be a node, got the static field {name}\nevery new value compiles anew"
@@ -289,10 +285,9 @@ def _check_kinds(document: Document) -> Findings:
                     "NQX130", (*path, "kind"), message, "remove `kind: static`", "warning"
                 )
         elif declaration.kind == "opaque" and declaration.serialize:
-            if (
-                _unhashable(document, declaration.declared) == "a dict"
-            ):  # no other kind takes it under jit, too
-                continue
+            held = _held(document, declaration.declared)
+            if held and not held.element and not held.hashable_form:
+                continue  # no other kind takes it under jit
             message = "expected an opaque field to be left out of payloads, got serialize: true"
             yield finding(
                 "NQX129",
@@ -303,20 +298,14 @@ def _check_kinds(document: Document) -> Findings:
             )
 
 
-def _unhashable(document: Document, declared: Type) -> str:
-    """Returns in words the first part that static values cannot hold, or an empty string."""
-    todo, seen = [(document, declared)], set[str]()
-    while todo:
-        here, outer = todo.pop()
-        for inner in walk_type(outer):
-            reason = inner.unhashable
-            if reason:
-                return reason.format(format_type(inner))
-            if here.is_struct(inner.refers) and here.ref(inner.refers) not in seen:
-                seen.add(here.ref(inner.refers))
-                owner, name = here.place_of(inner.refers)
-                todo += [(owner, field.declared) for field in owner.structs[name].stored.values()]
-    return ""
+def _held(document: Document, declared: Type) -> Type | None:
+    """The first part of a type that static values cannot hold."""
+    return next((inner for _, inner in document.types_in(declared) if inner.unhashable), None)
+
+
+def _words(held: Type) -> str:
+    """An unhashable type in words."""
+    return held.unhashable.format(format_type(held))
 
 
 def _check_axes(document: Document) -> Findings:

@@ -128,7 +128,7 @@ class EquationNames:
         if self.is_path(expression.text):
             return self.is_int(expression.text)
         try:
-            return type(self.names.trial.value(expression.tree)) is int
+            return type(self.names.samples.value(expression.tree)) is int
         except (SchemaError, UndecidedError):
             return not any(map(self.has_other_numbers, others - measured))
 

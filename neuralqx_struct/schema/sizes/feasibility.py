@@ -13,11 +13,12 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from math import ceil, floor, gcd, inf
+from math import gcd, inf
 from typing import TypeVar
 
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
+from neuralqx_struct.schema.bounds import field_limits, whole_range
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.model import FieldDeclaration
 
@@ -62,22 +63,13 @@ def _ranges_of(
     equations: Mapping[str, Expression],
 ) -> dict[str, _Range]:
     """The ranges of static ints, and of dims without an equation."""
-    ranges = {name: _range_of(field) for name, field in ints.items()}
+    ranges = {name: whole_range(field_limits(field)) for name, field in ints.items()}
     for name, dim in dims.items():
         if name not in equations:
             low, high = ranges.get(name, (0, inf))
             most = inf if dim.max is None else dim.max
             ranges[name] = max(low, dim.min or 0), min(high, most)
     return ranges
-
-
-def _range_of(field: FieldDeclaration) -> _Range:
-    """The least and the greatest int that the bounds of a field allow."""
-    lows = [-inf if field.ge is None else ceil(field.ge)]
-    lows += [] if field.gt is None else [floor(field.gt) + 1]
-    highs = [inf if field.le is None else floor(field.le)]
-    highs += [] if field.lt is None else [ceil(field.lt) - 1]
-    return max(lows), min(highs)
 
 
 def _range_of_sum(form: Polynomial, ranges: Mapping[str, _Range]) -> _Range:

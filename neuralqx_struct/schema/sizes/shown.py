@@ -1,4 +1,4 @@
-"""The places at which payloads show sizes, and the sizes that follow from others.
+"""The places at which payloads show sizes.
 
 Example:
     >>> "n_sites" in {place.size for place in shown_places(v3)}
@@ -9,25 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.field_paths import once
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import int_fields, reachable
 from neuralqx_struct.types import walk_type
-
-
-def solution_of(form: Polynomial, name: str) -> Expression | None:
-    """The size of a name for which a polynomial is zero, if every value of the others gives one."""
-    factor = form.get((name,), 0)
-    others = {atoms: -count for atoms, count in form.items() if atoms != (name,)}
-    if not factor or any(count % factor for count in others.values()):
-        return None
-    rest = {atoms: count // factor for atoms, count in others.items()}
-    if not is_sum(rest) or any(name in atoms for atoms in rest):
-        return None
-    terms = [" * ".join([str(count), *atoms]) for atoms, count in rest.items()]
-    return parse(" + ".join(term.removeprefix("1 * ") for term in terms) or "0")
 
 
 class Place(NamedTuple):

@@ -1,4 +1,4 @@
-"""Trials: lint evaluates expressions on sample values.
+"""Evaluation of expressions on sample values, by which lint judges them.
 
 An operation is a finding if it has a value for none of the samples. A name of which nothing is known, such as one of a `pytree`,
 leaves the operations on it undecided, and so does a failure that other numbers would not have: a division by zero, or unequal
@@ -6,8 +6,8 @@ numbers of items. What is undecided because samples are limited is noted (NQX139
 
 Example:
     >>> from neuralqx_struct.expressions import parse
-    >>> trial = Trial(v3, "VMCState", ["n_sites"])
-    >>> [problem.message for problem in trial.problems(parse("alpha > 'x'"), single=True)]
+    >>> samples = SampleEvaluation(v3, "VMCState", ["n_sites"])
+    >>> [problem.message for problem in samples.problems(parse("alpha > 'x'"), single=True)]
     ["expected operands that fit together, got int and str in `alpha > 'x'`"]
 """
 
@@ -36,7 +36,7 @@ _MOST_STEPS = 500_000
 
 
 @dataclass(frozen=True)
-class Trial:
+class SampleEvaluation:
     """Evaluates the expressions of a struct on sample values.
 
     Attributes:

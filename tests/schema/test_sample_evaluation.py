@@ -1,9 +1,9 @@
-"""Trials: lint evaluates every part of an expression on samples, and is silent where other values could fit."""
+"""Samples: lint evaluates every part of an expression on samples, and is silent where other values could fit."""
 
 import pytest
 
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.schema.lint.trial import Trial
+from neuralqx_struct.schema.lint.sample_evaluation import SampleEvaluation
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
 
@@ -36,7 +36,7 @@ structs:
 
 
 def problems(text, single=True):
-    found = Trial(DOCUMENT, "R", ["rows"]).problems(parse(text), single=single)
+    found = SampleEvaluation(DOCUMENT, "R", ["rows"]).problems(parse(text), single=single)
     return [(problem.severity, problem.message) for problem in found]
 
 
@@ -108,14 +108,14 @@ WIDE = parse_document(
     ],
 )
 def test_limits_of_samples_are_told(document, text, reason):
-    (found,) = Trial(document, "R", []).problems(parse(text), single=True)
+    (found,) = SampleEvaluation(document, "R", []).problems(parse(text), single=True)
     assert (found.code, found.severity) == ("NQX139", "info")
     assert reason in found.message
 
 
 def test_steps_of_a_struct_are_shared():
-    trial = Trial(DOCUMENT, "R", [])
-    trial.budget.steps = 20
+    samples = SampleEvaluation(DOCUMENT, "R", [])
+    samples.budget.steps = 20
     texts = ["n + n > 'x'", "n + n + n + n + n + n > 0", "n > 0"]
-    codes = [[found.code for found in trial.problems(parse(text), single=True)] for text in texts]
+    codes = [[found.code for found in samples.problems(parse(text), single=True)] for text in texts]
     assert codes[0] == ["NQX115"] and codes[2] == ["NQX139"]
