@@ -310,7 +310,9 @@ class Solver:
             if not extent.names:
                 if fixed_size(extent) != size:
                     return False
-            elif not is_name(extent) or self._declared.variable(self._own, extent.text).size != size:
+                continue
+            known_here = is_name(extent) and self._declared.variable(self._own, extent.text).size
+            if known_here is False or known_here != size:
                 return False
         equations.work += _WORK_OF_ARRAY if equations.work >= 0 else 0
         return True
