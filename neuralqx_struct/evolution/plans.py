@@ -350,12 +350,6 @@ def _applied(
             severity: Severity = "warning" if hop.unknown == "warn" else "info"
             changed = [replace(d, code="NQX415", severity=severity) for d in report[start:]]
             report[start:] = changed
-    kept = frozenset(
-        node["name"]
-        for _, node in ARRAY.within(workspace.tree)
-        if node["name"] not in workspace.made
-    )
-    arrays: dict[str, Any] = {}
     documents = (hop.stages[-1].after if hop.stages else hop.old), hop.new
     prefix = f"{hop.old.id}@{hop.old.version}:"
     for path, node in STRUCT.within(workspace.tree):
@@ -364,7 +358,10 @@ def _applied(
             node["type"] = hop.new.ref(name)
             if name in hop.new.structs:
                 node["fields"] = finished_fields(node["fields"], name, documents, path, report)
-    for path, node in ARRAY.within(workspace.tree):
+    found = ARRAY.within(workspace.tree)
+    kept = {node["name"] for _, node in found} - workspace.made.keys()
+    arrays: dict[str, Any] = {}
+    for path, node in found:
         if node["name"] in workspace.made:
             node["name"] = workspace.final_name(node["name"], path, kept)
         arrays[node["name"]] = {"dtype": node["dtype"], "shape": node["shape"]}

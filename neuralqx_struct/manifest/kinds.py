@@ -366,14 +366,23 @@ def _plain_key(node: Node) -> Hashable:
 _field_name = lru_cache(maxsize=4096)(FieldName)  # the same few names in all nodes
 
 
-def _part(node: dict[str, Node], keys: Keys) -> Hashable:
-    """The part of a key path for the child at a JSON path."""
-    member, *inside = keys
-    if len(inside) == 2:
-        index, side = inside
-        return _plain_key(node[member][index][0]) if side else ("key", index)
-    last = keys[-1]
-    return _field_name(last) if isinstance(last, str) else last
+def _named_children(node: Node) -> list[tuple[Hashable, Node]]:
+    """The nodes right below a node, each with its part of a key path; keys that are plain values apart."""
+    below: list[tuple[Hashable, Node]] = []
+    for member, holds in parts_of(node) if type(node) is dict else ():
+        value = node[member]
+        if holds == FIELDS:
+            below += [(_field_name(name), child) for name, child in value.items()]
+        elif holds == MANY:
+            below += enumerate(value)
+        elif holds == ONE:
+            below.append((_field_name(member), value))
+        else:
+            for index, (key, item) in enumerate(value):
+                if isinstance(key, dict):
+                    below.append((("key", index), key))
+                below.append((_plain_key(key), item))
+    return below
 
 
 def iter_nodes(
@@ -393,9 +402,6 @@ def iter_nodes(
     while stack:
         here, node = stack.pop()
         yield here, node
-        below: list[tuple[Path, Node]] = []
-        for keys, child in children(node):
-            is_key = len(keys) == 3 and keys[2] == 0
-            if (not is_key or isinstance(child, dict)) and leads_to(child):
-                below.append(((*here, _part(node, keys)), child))
-        stack.extend(reversed(below))
+        below = _named_children(node)
+        below.reverse()
+        stack += [((*here, part), child) for part, child in below if leads_to(child)]

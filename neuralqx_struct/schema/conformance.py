@@ -30,7 +30,7 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.exact import number_of, numbers_in
 from neuralqx_struct.expressions.grammar import head_of
-from neuralqx_struct.manifest.kinds import KINDS, STRUCT, Node
+from neuralqx_struct.manifest.kinds import ARRAY, KINDS, STRUCT, Node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.references import SchemaRef
@@ -107,7 +107,8 @@ def see_node(node: Any) -> Seen:
     match kind.sort:
         case "array":
             dtype, shape = node["dtype"], tuple(node["shape"])
-            return Seen("array", kind.show(node).text, dtype, shape, Shaped(dtype, shape))
+            value = Shaped(dtype, shape)
+            return Seen("array", _array_text(dtype, shape), dtype, shape, value)
         case "number":  # of numpy; it is an array without axes, as it is in memory
             return _see_number(node)
         case "key":
@@ -133,11 +134,15 @@ def see_node(node: Any) -> Seen:
 
 def _see_with_numbers(arrays: Mapping[str, Any], node: Any) -> Seen:
     """As :func:`see_node`, with the numbers of arrays."""
-    seen = see_node(node)
-    if seen.sort != "array" or node.get("name") not in arrays:
-        return seen
-    value = Stored(seen.dtype, seen.shape, partial(arrays.__getitem__, node["name"]))
-    return Seen("array", seen.text, seen.dtype, seen.shape, value)
+    if not ARRAY.matches(node) or node["name"] not in arrays:
+        return see_node(node)
+    dtype, shape = node["dtype"], tuple(node["shape"])
+    value = Stored(dtype, shape, partial(arrays.__getitem__, node["name"]))
+    return Seen("array", _array_text(dtype, shape), dtype, shape, value)
+
+
+def _array_text(dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 _OTHER_KEYS = Seen("other", "a dict with keys that are not str")
@@ -406,7 +411,8 @@ class _Walk:
         text: str,
     ) -> None:
         """Compares a declared shape with that of a value."""
-        self.found += dims.unify(declared, shape, format_path(path), text)
+        if not dims.confirms(declared, shape):  # most arrays show sizes that others have shown
+            self.found += dims.unify(declared, shape, format_path(path), text)
 
     def inner_struct(
         self,

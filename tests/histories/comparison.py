@@ -293,28 +293,30 @@ class Comparison:
         """Compares verdicts with loads by readers that have only their own version and those before.
 
         A verdict about two versions is exact: without an error every payload is read, except for `STOPS`; with one
-        some payload is not. The verdict of a mode is that of its directions and versions. `breaking` reads the files
-        again, so one mode is tried with it, by the default policy.
+        some payload is not. The verdict of a mode is that of its directions and versions, which is tried with one mode
+        for each policy, another one for each history. `breaking` reads the files again; it has the default policy.
         """
         head = len(self.history.versions)
         earlier = [self.series(head).at(number) for number in range(1, head)]
-        of_files = list(MODES)[self.history.seed % len(MODES)]
-        for unknown in ("error", "warn", "drop"):
+        modes = list(MODES.values())
+        for turn, unknown in enumerate(("error", "warn", "drop")):
             broken = {}
             for direction in ("backward", "forward"):
                 for number in range(1, head):
                     broken[direction, number] = self.judged(direction, number, unknown)
-            for mode in MODES.values() if broken else ():
-                numbers = range(1, head) if mode.transitive else [head - 1]
-                expected = any(broken[d, n] for d in mode.directions for n in numbers)
-                if unknown == "error" and mode.name == of_files:
-                    against = self.folder(head - 1)
-                    found = s.breaking(self.folder(head), against=against, mode=mode.name)
-                else:
-                    found = verdict(earlier, self.series(head), mode.name, unknown=unknown)
-                errors = [str(d) for d in found if d.severity == "error"]
-                if bool(errors) is not expected:
-                    self.wrong.append(f"{mode.name}, unknown={unknown}: got {errors}")
+            if not broken:
+                continue
+            mode = modes[(self.history.seed + turn) % len(modes)]
+            numbers = range(1, head) if mode.transitive else [head - 1]
+            expected = any(broken[d, n] for d in mode.directions for n in numbers)
+            if unknown == "error":
+                against = self.folder(head - 1)
+                found = s.breaking(self.folder(head), against=against, mode=mode.name)
+            else:
+                found = verdict(earlier, self.series(head), mode.name, unknown=unknown)
+            errors = [str(d) for d in found if d.severity == "error"]
+            if bool(errors) is not expected:
+                self.wrong.append(f"{mode.name}, unknown={unknown}: got {errors}")
 
     def judged(self, direction, number, unknown):
         """Compares the verdict about one version and the newest; returns whether it is an error."""

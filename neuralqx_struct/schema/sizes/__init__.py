@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from types import EllipsisType
 from typing import Any
 
@@ -147,6 +148,12 @@ def exact(expression: Expression, names: Sizes) -> int | None:
     return whole_size(value) if type(value) in {int, float, Fraction} else None
 
 
+@lru_cache(maxsize=1024)
+def fixed_size(expression: Expression) -> int | None:
+    """As :func:`exact`, of an expression without names."""
+    return exact(expression, {})
+
+
 def whole_size(value: Any) -> int | None:
     """A number as a size; None for fractions, and for more than the longest axis, to which sizes must not grow."""
     return int(value) if abs(value) <= _LONGEST and value == value // 1 else None
@@ -238,7 +245,7 @@ def _linear(node: ast.expr, unknown: frozenset[str], names: Mapping[str, Any]) -
                 right = form and _linear(step.right, unknown, names)
                 form = operator_of(step).linear(form, right) if form and right else None
             return form
-    if any(isinstance(each, ast.Name) and each.id in unknown for each in ast.walk(node)):
+    if unknown and any(isinstance(n, ast.Name) and n.id in unknown for n in ast.walk(node)):
         return None
     try:
         value = evaluate_tree(node, names)

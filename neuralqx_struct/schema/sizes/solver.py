@@ -40,6 +40,7 @@ from neuralqx_struct.schema.sizes import (
     compute,
     exact,
     explain,
+    fixed_size,
     is_name,
     known,
     linear_form,
@@ -278,7 +279,8 @@ class Solver:
             else:
                 own[name] = SizeVariable(name)
                 self._relate(expression, own[name])
-        self._equations.errors += size_errors(self._equations.settle())
+        if self._equations.queue:
+            self._equations.errors += size_errors(self._equations.settle())
         inside = object.__new__(Solver)
         inside._equations, inside._own, inside._declared = self._equations, own, self._declared
         if dims is not None:
@@ -296,6 +298,24 @@ class Solver:
             self._equations.errors.append(size_error("NQX413", message, reasons, because))
             return
         variable.given = True
+
+    def confirms(self, shape: Shape, actual: Sequence[int]) -> bool:
+        """True for an array that only has sizes which are known, so that there is nothing to learn from it."""
+        equations = self._equations
+        if len(shape) != len(actual) or equations.queue:
+            return False
+        for extent, size in zip(shape, actual, strict=True):
+            if isinstance(extent, EllipsisType):
+                return False
+            if not extent.names:
+                if fixed_size(extent) != size:
+                    return False
+                continue
+            known_here = is_name(extent) and self._declared.variable(self._own, extent.text).size
+            if known_here is False or known_here != size:
+                return False
+        equations.work += _WORK_OF_ARRAY if equations.work >= 0 else 0
+        return True
 
     def unify(
         self, shape: Shape, actual: Sequence[int], where: str, dtype: str
@@ -331,7 +351,7 @@ class Solver:
         for axis, extent in axes:
             size = actual[axis]
             if not extent.names:
-                if exact(extent, {}) != size:
+                if fixed_size(extent) != size:
                     code = "NQX412"
             elif not is_name(extent):
                 self._relate(extent, size, array, axis)
