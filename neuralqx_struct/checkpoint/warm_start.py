@@ -201,12 +201,13 @@ def _brought(payload: Payload, rules: WarmRules, like: Any, schema: Any) -> Payl
     if ref is not None:
         if stored is not None and stored["id"] != ref.id:
             got = f"{stored['id']}@{stored['version']}"
-            message = f"expected a bundle of {rules.of}, as of: of the rules has it, got one of {got}"
+            message = f"expected a bundle of {rules.of}, as the rules have it, got one of {got}"
             hint = "pass rules for bundles of its schema, or leave of: out"
             raise SchemaError(message, code="NQX404", path="$.of", hint=hint)
         known = series_for(payload.document, schemas_given(schema))
         if known is None and series is not None and series.folder is not None:
-            known = _beside(series.folder, ref, ref.version if stored is None else stored["version"])
+            written = ref.version if stored is None else stored["version"]
+            known = _beside(series.folder, ref, written)
         return resolve(payload, known, to=ref.version)
     if stored is None or series is None or series.id != stored["id"]:
         return payload
