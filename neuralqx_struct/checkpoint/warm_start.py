@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path as FilePath
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -44,7 +46,10 @@ from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import Path, match_glob
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.printing import brief, padded
+from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.catalogue import schemas_given, series_for
+from neuralqx_struct.schema.series import Series, series_of
+from neuralqx_struct.schema.uses import beside
 from neuralqx_struct.struct.equality import is_key_array
 from neuralqx_struct.trees import flattened, leaves_with_paths
 
@@ -145,7 +150,8 @@ def warm_start(
         rules: Stored paths and sizes that differ: a mapping with ``paths``, ``sizes`` and ``of``, a file or its text, or the
             name of a file in the folder ``warm`` of the model's schema. See
             :class:`~neuralqx_struct.layouts.warm_rules.WarmRules`.
-        schema: The schema of the bundle, for ``of``, where the bundle lacks the steps that lead there.
+        schema: The schema of the bundle, for ``of``, where the bundle lacks the steps that lead there, and no folder beside
+            that of the model's schema has them.
         verify: Check every byte that is read against its checksum.
         limits: Sizes above which the bundle is refused.
         storage_options: Options of fsspec for a URL, such as keys.
@@ -190,13 +196,30 @@ def _require_model(rules: WarmRules, like: Any) -> None:
 def _brought(payload: Payload, rules: WarmRules, like: Any, schema: Any) -> Payload:
     """The payload in the version that the rules name, or in that of the model if both are of one schema."""
     stored = payload.document.get("schema")
-    if rules.ref is not None:
-        known = series_for(payload.document, schemas_given(schema))
-        return resolve(payload, known, to=rules.ref.version)
     series = series_of_class(type(like))
+    ref = rules.ref
+    if ref is not None:
+        if stored is not None and stored["id"] != ref.id:
+            got = f"{stored['id']}@{stored['version']}"
+            message = f"expected a bundle of {rules.of}, as the rules have it, got one of {got}"
+            hint = "pass rules for bundles of its schema, or leave of: out"
+            raise SchemaError(message, code="NQX404", path="$.of", hint=hint)
+        known = series_for(payload.document, schemas_given(schema))
+        if known is None and series is not None and series.folder is not None:
+            written = ref.version if stored is None else stored["version"]
+            known = _beside(series.folder, ref, written)
+        return resolve(payload, known, to=ref.version)
     if stored is None or series is None or series.id != stored["id"]:
         return payload
     return resolve(payload, series)
+
+
+def _beside(folder: FilePath, ref: SchemaRef, written: int) -> Series | None:
+    """The versions from the one of the rules to that of the bundle, as the folders beside the model's schema have them."""
+    find, step = beside(folder), 1 if written > ref.version else -1
+    versions = range(ref.version, written + step, step)
+    found = [*takewhile(bool, (find(ref.id, version) for version in versions))]
+    return series_of(filter(None, found)) if found else None
 
 
 class _Stored(NamedTuple):

@@ -180,7 +180,8 @@ def rederive(self: Any) -> None:
     cls = type(self)
     values = self.__dict__
     load_pair(self)  # an instance that is still being made has none
-    values.update(self._nqx_values())
+    held = dict(values)  # the first read of a field puts all fields of the pair over these
+    values.update(self._nqx_values() | held)
     anew = (*cls.__nqx_derive__, MARK)  # a mark is of the values before
     before = {name: values.pop(name) for name in anew if name in values}
     try:

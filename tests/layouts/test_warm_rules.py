@@ -150,6 +150,27 @@ def test_a_name_is_a_file_beside_the_schema_of_the_model(folder, tmp_path):
     assert caught.value.code == "NQX404"
 
 
+def test_the_schema_of_the_bundle_is_found_beside_that_of_the_model(folder, tmp_path):
+    rules = {"of": "lab.small@2", "paths": {"body": ""}, "sizes": {"body/words": "pad"}}
+    model = s.example(s.load_schema(folder).Large, dims={"d": 3})
+    small = s.load_schema(tmp_path / "small").Small
+    path = s.example(small, dims={"d": 3}).export(tmp_path / "ckpt")
+    with pytest.raises(s.MigrationError) as caught:
+        s.warm_start(path, model, rules)
+    assert caught.value.code == "NQX422"
+    one = (tmp_path / "small" / "v1.yaml").read_text()
+    (tmp_path / "small" / "v2.yaml").write_text(
+        one.replace("version: 1", "version: 2").replace("words:", "embed:")
+        + "migrations: [{from: 1, steps: [{rename: {field: words, to: embed}}]}]\n"
+    )
+    rules["paths"] = {"body/words": "embed"}
+    assert s.warm_start(path, model, rules).receipt.resized == ("body/words",)
+    for other in ("lab.large@1", "lab.unknown@2"):
+        with pytest.raises(s.SchemaError, match="as the rules have it") as caught:
+            s.warm_start(path, model, {"of": other})
+        assert (caught.value.code, caught.value.diagnostics[0].path) == ("NQX404", "$.of")
+
+
 def test_the_published_json_schema_is_current():
     text = (ROOT / "schemas/warm-schema/1.json").read_text()
     assert json.loads(text) == warm_schema()
