@@ -129,13 +129,30 @@ class Workspace:
         # By the identity of the node, which stays the same where a step gives the instance another place.
         self._sizes: dict[int, tuple[Node, Solver]] = {}
         self._are_new = False  # the sizes were found after the last step
+        self._structs: list[tuple[Path, Node]] | None = None
+
+    def structs(self) -> list[tuple[Path, Node]]:
+        """Every struct instance with its path, outermost first; looked for again once a step moved one."""
+        if self._structs is None:
+            self._structs = STRUCT.within(self.tree)
+        return self._structs
+
+    def rewrite(self, node: Node, made: Node) -> None:
+        """Makes an instance what a step made of it."""
+        before, after = node["fields"], made["fields"]
+        names = {**before, **after} if before is not after else {}
+        values = ((before.get(name), after.get(name)) for name in names)
+        changed = (each for pair in values if pair[0] is not pair[1] for each in pair)
+        if any(map(STRUCT.leads_to, changed)):
+            self._structs = None
+        node.update(made)
 
     def instances(self, struct: str, before: Document, after: Document) -> list[Place]:
         """Every instance of a struct of ``before``, outermost first."""
         reference = before.ref(struct)
         return [
             Place(self, path, node, struct, before, after)
-            for path, node in STRUCT.within(self.tree)
+            for path, node in self.structs()
             if node["type"] == reference
         ]
 
@@ -147,7 +164,7 @@ class Workspace:
 
     def _find_sizes(self, document: Document) -> None:
         prefix = f"{document.id}@{document.version}:"
-        instances = dict(STRUCT.within(self.tree))
+        instances = dict(self.structs())
         found: set[Path] = set()
         for at, node in instances.items():
             struct = node["type"].removeprefix(prefix)

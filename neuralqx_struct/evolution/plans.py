@@ -352,7 +352,7 @@ def _applied(
             report[start:] = changed
     documents = (hop.stages[-1].after if hop.stages else hop.old), hop.new
     prefix = f"{hop.old.id}@{hop.old.version}:"
-    for path, node in STRUCT.within(workspace.tree):
+    for path, node in workspace.structs():
         if node["type"].startswith(prefix):
             name = node["type"].removeprefix(prefix)
             node["type"] = hop.new.ref(name)

@@ -123,10 +123,10 @@ class NodeKind:
 
     def within(self, root: Node) -> list[tuple[Path, dict[str, Node]]]:
         """All nodes of this kind in a valid tree with their key paths, from top to bottom; callers may change them."""
-        nodes = iter_nodes(root, self._leads_to)
+        nodes = iter_nodes(root, self.leads_to)
         return [(path, node) for path, node in nodes if self.matches(node)]
 
-    def _leads_to(self, node: Node) -> bool:
+    def leads_to(self, node: Node) -> bool:
         """True if a node is of this kind or has children: paths of the others would cost more than the walk."""
         if type(node) is not dict:
             return False

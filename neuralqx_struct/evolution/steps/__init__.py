@@ -260,7 +260,7 @@ def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after
         places = workspace.instances(struct, before, after)
         made = [found.rewrite(step, place) for place in places]
         for place, node in zip(places, made, strict=True):
-            place.node.update(node)
+            workspace.rewrite(place.node, node)
     workspace.end_step(forget=found.checks_values or found.cost == "opaque")
 
 
