@@ -111,7 +111,7 @@ def convert(
             overwrite=overwrite,
             limits=limits,
             progress=progress,
-            edited=lambda manifest: under_schema(manifest, one),
+            edited=lambda manifest: _under_schema(manifest, one, source),
         )
     series = _series(schema, layout, source)
     require_apart(source, out)
@@ -161,6 +161,15 @@ def convert(
         )
     nbytes = sum(array.nbytes for array in arrays.values())
     return Converted(cast("Path", out), wanted, len(arrays), nbytes, (), linked=False)
+
+
+def _under_schema(
+    manifest: dict[str, Any], series: Series | None, source: str | Place
+) -> dict[str, Any]:
+    try:
+        return under_schema(manifest, series)
+    except StructError as error:
+        raise error.in_file(str(source)) from error.__cause__
 
 
 def _format_of(out: Place, max_shard_size: int | None) -> str | None:

@@ -15,6 +15,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, has_errors
@@ -24,6 +25,12 @@ from neuralqx_struct.schema.fitting import fitted
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
+
+_FIXES = {
+    "NQX414": "the bundle names no schema: declare an earlier version without the field, or make the object with from_dict, "
+    "which gives defaults",
+    "NQX415": "the bundle names no schema: declare an earlier version that has the field",
+}
 
 
 class Reading(NamedTuple):
@@ -52,10 +59,15 @@ def read_plain(root: Node, series: Series) -> Reading:
         document = series.at(version)
         tree = fitted(document, root)
         is_root = STRUCT.matches(tree) and tree["type"] == document.ref(document.root)
-        readings.append(Reading(document, tree, conform_node(document, tree) if is_root else None))
+        found = [*map(_with_fix, conform_node(document, tree))] if is_root else None
+        readings.append(Reading(document, tree, found))
         if readings[-1].conforms:
             return readings[-1]
     return readings[0]
+
+
+def _with_fix(found: Diagnostic) -> Diagnostic:
+    return replace(found, hint=found.hint or _FIXES.get(found.code))
 
 
 def under_schema(manifest: dict[str, Any], series: Series | None) -> dict[str, Any]:

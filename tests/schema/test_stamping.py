@@ -131,6 +131,25 @@ def test_all_that_does_not_conform_is_named(folder, tmp_path):
     ]
 
 
+def test_a_bundle_that_no_version_describes_has_a_way_on(folder, tmp_path):
+    path, out = s.export({"blocks": [], "more": 1}, tmp_path / "plain"), tmp_path / "typed"
+    for read in (s.load_schema(folder).load, lambda path: s.convert(path, out, schema=folder)):
+        with pytest.raises(s.MigrationError) as caught:
+            read(path)
+        found = caught.value.diagnostics
+        assert {(d.code, d.path) for d in found} == {("NQX414", "$.step"), ("NQX415", "$.more")}
+        assert {d.file for d in found} == {str(path)} and not out.exists()
+        assert all("declare an earlier version" in d.hint for d in found)
+    assert [d.hint for d in s.validate(path, folder)] == [d.hint for d in found]
+    earlier = V1.replace("layers:", "blocks:").replace(
+        "step: {type: int, kind: static}", "more: int"
+    )
+    steps = "- add: {field: step, default: 0}\n      - remove: {field: more, undo_default: 0}"
+    (folder / "v1.yaml").write_text(earlier)
+    (folder / "v2.yaml").write_text(V2.replace("- rename: {field: layers, to: blocks}", steps))
+    assert s.load_schema(folder).load(path).step == 0
+
+
 def test_a_layout_reads_a_bundle_with_other_names(folder, tmp_path):
     old = {"net": {"0": {"w": np.ones((3, 2), "float32"), "b": np.zeros(3, "float32")}}, "t": 3}
     layout = """
