@@ -126,8 +126,8 @@ def verdict(
 
     Returns:
         Empty if compatible. Otherwise every finding: which version cannot read which, where, why, and the step that
-        would resolve it. Warnings are about what only payloads with something empty meet, and members of enums that become
-        the default. The attribute ``comparisons`` has the number of payloads that were tried.
+        would resolve it. Warnings are about what only payloads with something empty, or without an entry that a step
+        names, meet, and members of enums that become the default. The attribute ``comparisons`` has the number of payloads that were tried.
 
     Raises:
         SchemaError: ``mode`` is unknown.

@@ -100,6 +100,10 @@ def _no_function(name: str) -> Callable[[Mapping[str, Any]], Any]:
     raise MigrationError(message, code="NQX312")
 
 
+class EntryError(MigrationError):
+    """A value whose entries no version declares, such as a ``pytree``, is not as a step needs it."""
+
+
 @dataclass
 class Workspace:
     """One hop over one payload, which is not changed.
@@ -255,6 +259,10 @@ class Place:
         if hint is None and code in _INVALID:
             hint = _VALIDATE
         return MigrationError(message, code=code, path=format_path(self.at(*parts)), hint=hint)
+
+    def entry_error(self, code: str, message: str, *parts: Hashable, hint: str) -> EntryError:
+        """An error about an entry of a value whose entries no version declares."""
+        return EntryError(self.error(code, message, *parts, hint=hint).diagnostics)
 
     def field(self, name: str) -> Node:
         """The node of a field.

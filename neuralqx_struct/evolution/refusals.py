@@ -276,8 +276,7 @@ class Reading:
         self, code: str, severity: Severity, at: Document, problem: Diagnostic, hint: str
     ) -> Diagnostic:
         """A finding with a problem of one payload."""
-        got = "one with something empty" if severity == "warning" else "one"
-        message = f"expected every payload to be read, got {got} that is refused"
+        message = "expected every payload to be read, got one that is refused"
         text = f"{message}\n{problem.path}: {problem.message}"
         path = place_in(at, problem)
         return self.in_file(Diagnostic(code, severity, text, path, hint=problem.hint or hint))

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, StructError
+from neuralqx_struct.evolution.payload_tree import EntryError
 from neuralqx_struct.evolution.plans import Plan, Unknown, apply, without_unknown
 from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.manifest.payload import Payload
@@ -61,6 +62,8 @@ IN_VERDICTS = Effort.of(25)
 _DRAWS = 4  # for each payload that is read: not all that are drawn are valid
 #: The codes of values that the declaration of the reader does not allow.
 _CONFORMANCE = frozenset(f"NQX{number}" for number in range(410, 420))
+#: A step, or a derived field without a value; an entry that a step names; the declaration of the reader.
+_Cause = Literal["step", "entry", "declaration"]
 _HIGHEST = 12  # bound of a dim that random sizes are sure to pass
 
 
@@ -72,7 +75,8 @@ class Trial(NamedTuple):
         refused: The first problem of the smallest payload that is not read, if there is one.
         by_step: Whether a step refuses it, or a derived field has no value; else the declaration of the reader does.
         decides: Whether the payloads that were read show all sizes, so that none refuses others.
-        stop: The first problem of a step with payloads that hold something empty, where all others are read.
+        stop: The first problem of a step with payloads that it need not take: those that hold something empty, where all
+            others are read, and those without an entry that no version declares.
         reason: The reason why no payload was read, or fewer than asked for.
     """
 
@@ -93,7 +97,8 @@ def try_payloads(known: Series, way: Plan, unknown: Unknown, effort: Effort) -> 
     """Brings random payloads of one version to another one, small ones first.
 
     A step may stop at what is empty, as an empty list shows no size of its items. So a payload that a step refuses and that
-    holds something empty is no reason against others, as long as payloads that hold nothing empty are read.
+    holds something empty is no reason against others, as long as payloads that hold nothing empty are read. Nor is one without
+    an entry of a ``pytree`` or a dict that a step names: the payloads that the step was written for hold it.
 
     Args:
         known: The versions with their steps.
@@ -117,10 +122,11 @@ def try_payloads(known: Series, way: Plan, unknown: Unknown, effort: Effort) -> 
             continue
         is_full = not _holds_empty(sample.payload.document["manifest"])
         refused = _refused(sample.payload, known, reader, way, unknown)
-        if refused is not None and (is_full or not refused[1]):
-            return Trial(read, *refused)
         if refused is not None:
-            stop = stop or refused[0]
+            problem, cause = refused
+            if cause != "entry" and (is_full or cause != "step"):
+                return Trial(read, problem, by_step=cause == "step")
+            stop, full = stop or problem, full + (cause == "entry")
             continue
         read, full = read + 1, full + is_full
         shown.update(sample.places)
@@ -143,17 +149,19 @@ def _holds_empty(node: Any) -> bool:
 
 def _refused(
     payload: Payload, known: Series, reader: Document, way: Plan, unknown: Unknown
-) -> tuple[Diagnostic, bool] | None:
-    """The first problem of a payload, and whether it is one of a value and not of its declaration; None if it is read."""
+) -> tuple[Diagnostic, _Cause] | None:
+    """The first problem of a payload, and what refuses it; None if it is read."""
     try:
         result = apply(payload, way, others=known.others)
         result = without_unknown(result, reader, unknown, [])
         problems = conform_node(reader, result.document["manifest"], result.arrays)
+    except EntryError as error:
+        return error.diagnostics[0], "entry"
     except StructError as error:
-        return error.diagnostics[0], True
+        return error.diagnostics[0], "step"
     for found in problems:
         if found.severity == "error":
-            return found, found.code not in _CONFORMANCE
+            return found, "declaration" if found.code in _CONFORMANCE else "step"
     return None
 
 

@@ -17,7 +17,7 @@ READERS = {
     "report of two": (("report", BUNDLE, BUNDLE, "--out", "page.html"), 1),
     "diff": (("diff", BUNDLE, SCHEMA / "v1.yaml"), 1),
     "diff --values": (("diff", BUNDLE, BUNDLE, "--values"), 1),
-    "breaking": (("breaking", SCHEMA, "--against", BUNDLE), 1),
+    "breaking": (("breaking", SCHEMA, "--against", BUNDLE), 2),  # it compared nothing
     "migrate": (("migrate", BUNDLE, "--dry-run", "--schema", SCHEMA), 1),
     "convert": (("convert", BUNDLE, "--out", "converted"), 1),
     "infer": (("infer", BUNDLE), 1),

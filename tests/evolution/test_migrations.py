@@ -1067,7 +1067,7 @@ def test_a_dry_run_writes_nothing(tmp_path):
 
 def test_migrate_refuses_before_it_writes(tmp_path):
     bundle.write(tmp_path / "v1", first_version())
-    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "kept").mkdir(parents=True)
     with pytest.raises(SerializationError):
         migrate(tmp_path / "v1", tmp_path / "there", schema=SERIES)
     bad = first_version()

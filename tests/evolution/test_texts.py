@@ -155,8 +155,9 @@ def test_text_that_is_no_integer_stops(text):
 def test_words_of_other_names_are_asked_about_and_come_back(old, new, names, node, made):
     first, second = doc({"a": old}, enums=ENUMS), doc({"a": new}, 2, enums=ENUMS)
     (found,) = suggest(first, second)
-    (answer,) = found.answers
+    answer, *unrelated = found.answers
     assert found.question and [step.name for step in answer.steps] == names
+    assert len(unrelated) == 1 and not any(step.name == "convert" for step in unrelated[0].steps)
     second = doc({"a": new}, 2, answer.steps, enums=ENUMS)
     assert prove(first, second) == []
     series = series_of([first, second])

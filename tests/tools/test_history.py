@@ -253,10 +253,10 @@ def test_a_full_disk_leaves_the_lock_as_it_was(folder, monkeypatch):
     freeze(folder / "v1.yaml")
     text = (folder / "schema.lock").read_text()
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(releases.Path, "replace", refuse)
+    monkeypatch.setattr(releases.Path, "write_text", refuse)
     with pytest.raises(OSError, match="No space"):
         freeze(folder)
     assert (folder / "schema.lock").read_text() == text

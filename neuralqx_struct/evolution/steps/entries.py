@@ -176,20 +176,20 @@ def _found(node: Node, key: str, place: Place, at: Path) -> Entry:
     """An entry of a node.
 
     Raises:
-        MigrationError: NQX414: it has none of that name.
+        EntryError: NQX414: it has none of that name.
     """
     entries = _entries(node)
     if not entries and not _parts(node):
         message = f"expected a dict, a list or an instance of a class, got {shown_node(node)}"
-        raise place.error("NQX414", message, *at, hint=TAKES)
+        raise place.entry_error("NQX414", message, *at, hint=TAKES)
     if key not in entries:
         hint = did_you_mean(key, entries) or TAKES
-        raise place.error("NQX414", "expected a stored entry, got none", *at, key, hint=hint)
+        raise place.entry_error("NQX414", "expected a stored entry, got none", *at, key, hint=hint)
     return entries[key]
 
 
 def entry_at(node: Node, keys: Keys, place: Place, at: Path) -> Node:
-    """The node at a path; raises MigrationError NQX414 if there is none."""
+    """The node at a path; raises EntryError NQX414 if there is none."""
     found: list[Node] = []
 
     def look(node: Node, at: Path) -> Node:
@@ -250,7 +250,7 @@ def put(node: Node, keys: Keys, child: Node, place: Place, at: Path) -> Node:
             made = put(_child(node, entry), tuple(rest), child, place, (*at, head))
             return _replaced(node, entry, made)
         if entry is not None and entry.holds != MANY:
-            raise place.error(
+            raise place.entry_error(
                 "NQX415", "expected no stored entry there, got one", *at, head, hint=TAKES
             )
         made = child
@@ -283,7 +283,7 @@ def at_each(step: RenamePath | Add | Remove, place: Place, change: Change) -> No
         got = ", ".join([*classes][:8]) or "none"
         hint = did_you_mean(step.of, classes) or "name one of the classes of the values"
         message = f"expected instances of {step.of}, got {got}"
-        raise place.error("NQX414", message, step.field, hint=hint)
+        raise place.entry_error("NQX414", message, step.field, hint=hint)
     for path, node in reversed(instances):
         made = change(node, (step.field, *path))
         node.clear()
