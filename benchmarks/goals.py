@@ -159,7 +159,7 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     "all(i < 50257)": lambda held: (held["i"] < 50257).all(),
     "sum(i)": lambda held: held["i"].sum(),
     "sum(f)": lambda held: held["f"].sum(),
-    "all(2 * i + 1 > 0)": lambda held: (2 * held["i"] + 1 > 0).all(),
+    "all(i + i + 1 > 0)": lambda held: (held["i"] + held["i"] + 1 > 0).all(),
 }
 
 
@@ -428,7 +428,9 @@ GOALS = (
     ),
     Goal("construct a schema's struct that holds 12", "without checks", 3.0, schema_made, 101),
     *(
-        Goal(f"{text}, {library} of 10**6", "numpy", 2.0, expression(text, convert, by_numpy), 51)
+        Goal(
+            f"{text} of a million, {library}", "numpy", 2.0, expression(text, convert, by_numpy), 51
+        )
         for text, by_numpy in EXPRESSIONS.items()
         for library, convert in (("numpy", np.asarray), ("JAX", jnp.asarray))
     ),
