@@ -179,11 +179,11 @@ def _tree_of(writing: Writing, arrays: Mapping[str, ForeignArray]) -> Any:
 def _write(stage: Path, arrays: Mapping[str, ForeignArray], writing: Writing) -> None:
     """Writes a file that Flax reads, one array at a time."""
     _require_numbers(arrays)
-    packer = imported("msgpack", "msgpack", "writing files of msgpack").Packer()
+    msgpack = imported("msgpack", "msgpack", "writing files of msgpack")
     tree = _tree_of(writing, arrays)
     with stage.open("wb") as file:
         try:
-            for part in _packed(packer, tree):
+            for part in _packed(msgpack, msgpack.Packer(), tree):
                 file.write(part)
         except OverflowError as error:
             message = f"expected integers of at most 64 bits for msgpack, got: {error}"
@@ -192,24 +192,24 @@ def _write(stage: Path, arrays: Mapping[str, ForeignArray], writing: Writing) ->
         os.fsync(file.fileno())
 
 
-def _packed(packer: Any, item: Any) -> Iterator[bytes]:
+def _packed(msgpack: Any, packer: Any, item: Any) -> Iterator[bytes]:
     """Yields the bytes of a tree in which functions return arrays."""
     if type(item) is dict:
         yield packer.pack_map_header(len(item))
         for key, inner in item.items():
             yield packer.pack(key)
-            yield from _packed(packer, inner)
+            yield from _packed(msgpack, packer, inner)
     elif type(item) is list:
         yield packer.pack_array_header(len(item))
         for inner in item:
-            yield from _packed(packer, inner)
+            yield from _packed(msgpack, packer, inner)
     elif callable(item):
         array = item()
         if array.nbytes > _MOST_CHUNK:
-            yield from _packed(packer, _chunked(array))
+            yield from _packed(msgpack, packer, _chunked(array))
         else:
             parts = (array.shape, array.dtype.name, array.tobytes())
-            yield packer.pack_ext_type(ARRAY, packer.pack(parts))
+            yield packer.pack(msgpack.ExtType(ARRAY, packer.pack(parts)))
     else:
         yield packer.pack(item)
 

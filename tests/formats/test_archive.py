@@ -40,8 +40,5 @@ def test_members_inside_of_others_are_refused():
     with pytest.raises(UntrustedError, match="'b' inside another") as info:
         read_directory(nested(apart=False))
     assert info.value.code == "NQX509"
-    with zipfile.ZipFile(
-        io.BytesIO(nested(apart=False))
-    ) as archive:  # nothing else is wrong with it
-        names = {name: archive.read(name) for name in ("a",)}
-    assert names["a"].endswith(b"data of b")
+    with zipfile.ZipFile(io.BytesIO(nested(apart=False))) as archive:  # its directory is sound
+        assert archive.namelist() == ["a", "b"]
