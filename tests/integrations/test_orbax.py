@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-from importlib import metadata
 from types import SimpleNamespace
 
 import fsspec
@@ -822,12 +821,9 @@ def test_an_item_of_orbax_comes_under_a_schema(tmp_path):
 
 
 def test_an_item_named_state_in_v1(tmp_path):
-    """Orbax has this name for its own trees; releases before 0.12 ask nothing else."""
+    """Orbax has this name for its own trees."""
     net = Plain(w=jnp.ones(2))
     v1.save_checkpointables(tmp_path / "ckpt", {"state": net})
-    if metadata.version("orbax-checkpoint").startswith("0.11."):
-        assert not (tmp_path / "ckpt" / "state" / "manifest.json").exists()
-        return
     assert s.verify(tmp_path / "ckpt" / "state") == []
     for abstract in (Plain, net):
         found = v1.load_checkpointables(tmp_path / "ckpt", {"state": abstract})
