@@ -342,11 +342,10 @@ def test_loads_of_small_bundles_hold_no_files(tmp_path, name):
 
 
 def test_dtypes_that_jax_gives_as_others_are_refused(tmp_path):
-    for name in ("int1", "uint1"):
-        if not hasattr(ml_dtypes, name):  # an older release
-            continue
-        array = jnp.ones(3, getattr(ml_dtypes, name))
-        if np.asarray(array).dtype == array.dtype:  # this release of JAX holds it
-            continue
-        with pytest.raises(s.SerializationError, match=f"numbers of {name}, got bool"):
-            s.export({"a": array}, tmp_path / "ckpt")
+    if not hasattr(ml_dtypes, "int1"):
+        pytest.skip("this release of ml_dtypes has none")
+    array = jnp.ones(3, ml_dtypes.int1)
+    if np.asarray(array).dtype == array.dtype:
+        pytest.skip("this release of JAX holds it")
+    with pytest.raises(s.SerializationError, match="numbers of int1, got bool"):
+        s.export({"a": array}, tmp_path / "ckpt")
