@@ -1,6 +1,8 @@
-"""A command that the package does not have, added as one record: call, formats, help and completion know it."""
+"""A command that the package does not have, added as a module and its name: call, formats, help and completion know it."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,7 +35,9 @@ TOY = Command(
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch):
-    monkeypatch.setitem(COMMANDS, TOY.name, TOY)
+    module = f"{COMMANDS.__module__}.schema_count"
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(COMMAND=TOY))
+    monkeypatch.setattr(COMMANDS, "names", [*COMMANDS.names, TOY.name])
 
 
 @pytest.fixture

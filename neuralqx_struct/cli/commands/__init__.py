@@ -9,33 +9,11 @@ Example:
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Final
 
-from neuralqx_struct.cli.commands import (
-    breaking,
-    convert,
-    demo,
-    diff,
-    explain,
-    infer,
-    inspect,
-    migrate,
-    report,
-    schema_export,
-    schema_fmt,
-    schema_freeze,
-    schema_history,
-    schema_json_schema,
-    schema_lint,
-    schema_list,
-    schema_new,
-    schema_revision,
-    schema_show,
-    schema_stub,
-    validate,
-    verify,
-)
-from neuralqx_struct.cli.commands.schema_json_schema import report_schema
+from neuralqx_struct.cli.command import Command
 
 #: The groups of commands with their help; a command of a group has its name as first word.
 GROUPS: Final = {
@@ -44,33 +22,48 @@ GROUPS: Final = {
 }
 
 
-def _report_schema() -> dict[str, Any]:
-    return report_schema(COMMANDS.values(), GROUPS)
+class _Commands(Mapping[str, Command]):
+    """The commands by name. A call needs one, so each is imported when it is asked for."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = [*names]
+
+    def __getitem__(self, name: str) -> Command:
+        if name not in self.names:
+            raise KeyError(name)
+        module = name.replace(" ", "_").replace("-", "_")
+        found: Command = import_module(f"{__name__}.{module}").COMMAND
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
-_ROWS = (
-    demo.COMMAND,
-    validate.COMMAND,
-    inspect.COMMAND,
-    report.COMMAND,
-    verify.COMMAND,
-    diff.COMMAND,
-    breaking.COMMAND,
-    migrate.COMMAND,
-    convert.COMMAND,
-    infer.COMMAND,
-    explain.COMMAND,
-    schema_lint.COMMAND,
-    schema_fmt.COMMAND,
-    schema_list.COMMAND,
-    schema_show.COMMAND,
-    schema_history.COMMAND,
-    schema_json_schema.command(_report_schema),
-    schema_new.COMMAND,
-    schema_freeze.COMMAND,
-    schema_export.COMMAND,
-    schema_stub.COMMAND,
-    schema_revision.COMMAND,
-)
 #: All commands by name, in the order of the help.
-COMMANDS: Final = {command.name: command for command in _ROWS}
+COMMANDS: Final = _Commands(
+    "demo",
+    "validate",
+    "inspect",
+    "report",
+    "verify",
+    "diff",
+    "breaking",
+    "migrate",
+    "convert",
+    "infer",
+    "explain",
+    "schema lint",
+    "schema fmt",
+    "schema list",
+    "schema show",
+    "schema history",
+    "schema json-schema",
+    "schema new",
+    "schema freeze",
+    "schema export",
+    "schema stub",
+    "schema revision",
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +44,10 @@ def _of_manifests(path: Path) -> _Schema:
     return payload_schema(sound_series(path).head)
 
 
-def report_schema(commands: Iterable[Command], groups: Iterable[str]) -> _Schema:
+def report_schema() -> _Schema:
     """The JSON Schema of results in JSON, published as ``schemas/report/1.json``."""
+    from neuralqx_struct.cli.commands import COMMANDS, GROUPS
+
     text = {"type": "string"}
     maybe_text = {"type": ["string", "null"]}
     number = {"type": ["integer", "null"], "minimum": 1}
@@ -60,10 +61,10 @@ def report_schema(commands: Iterable[Command], groups: Iterable[str]) -> _Schema
         "column": number,
         "hint": maybe_text,
     }
-    members = {command.name: command.members for command in commands}
+    members = {name: command.members for name, command in COMMANDS.items()}
     result = {
         "version": {"const": REPORT_VERSION},
-        "command": {"enum": [*groups, *members]},
+        "command": {"enum": [*GROUPS, *members]},
         "ok": {"type": "boolean"},
         "diagnostics": {"type": "array", "items": {"$ref": "#/definitions/diagnostic"}},
     }
@@ -93,39 +94,36 @@ def report_schema(commands: Iterable[Command], groups: Iterable[str]) -> _Schema
     }
 
 
-def command(report: Callable[[], _Schema]) -> Command:
-    """The record of the command.
+_PUBLISHED = {
+    "language": _language,
+    "layout": _layout,
+    "warm": _warm,
+    "manifest": _manifest,
+    "report": report_schema,
+}
 
-    Args:
-        report: Makes the schema of results, which the table of all commands has.
-    """
-    published = {
-        "language": _language,
-        "layout": _layout,
-        "warm": _warm,
-        "manifest": _manifest,
-        "report": report,
-    }
 
-    def run(which: str) -> Report:
-        schema = published[which]() if which in published else _of_manifests(Path(which))
-        return Report(json.dumps(schema, indent=2), members={"json_schema": schema})
+def run(which: str) -> Report:
+    """Prints a published JSON Schema, or that of the manifests of a schema."""
+    schema = _PUBLISHED[which]() if which in _PUBLISHED else _of_manifests(Path(which))
+    return Report(json.dumps(schema, indent=2), members={"json_schema": schema})
 
-    return Command(
-        name="schema json-schema",
-        function="neuralqx_struct.schema.export.payload_schema",
-        run=run,
-        help="Print a JSON Schema, for editors and validators.",
-        arguments=(
-            Argument(
-                "which",
-                "language: of schema files; layout: of layouts; warm: of rules of warm starts; manifest: of manifest.json; report: of JSON results; a schema folder, file, ID or ID@3: of the manifests of one schema.",
-                "WHICH",
-                default="language",
-                schema=True,
-                also=tuple(published),
-            ),
+
+COMMAND = Command(
+    name="schema json-schema",
+    function="neuralqx_struct.schema.export.payload_schema",
+    run=run,
+    help="Print a JSON Schema, for editors and validators.",
+    arguments=(
+        Argument(
+            "which",
+            "language: of schema files; layout: of layouts; warm: of rules of warm starts; manifest: of manifest.json; report: of JSON results; a schema folder, file, ID or ID@3: of the manifests of one schema.",
+            "WHICH",
+            default="language",
+            schema=True,
+            also=tuple(_PUBLISHED),
         ),
-        examples=("schema json-schema manifest", "schema json-schema neuralqx.vmc_state@3"),
-        members=("json_schema",),
-    )
+    ),
+    examples=("schema json-schema manifest", "schema json-schema neuralqx.vmc_state@3"),
+    members=("json_schema",),
+)
