@@ -29,7 +29,7 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,11 +70,13 @@ class Exact:
         values: An array of numpy; whole numbers may have more bits than the dtype, or be Python's integers or float64.
         dtype: The dtype that the arrays have together from which it was calculated.
         library: The namespace of their library; None for numpy.
+        most: For whole numbers, one that no value is further from zero than.
     """
 
     values: Any
     dtype: Any
     library: Any = None
+    most: int | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -289,45 +291,72 @@ def calculated(record: Operator, *operands: Any) -> Any:
         with _without_warnings():
             result = record.apply(*map(_near if alike else _delivered, operands))
         return _of_library(result, *arrays)
-    values = [each if type(each) in _NUMBERS else _values(each) for each in operands]
+    read = {id(each): each if type(each) in _NUMBERS else _values(each) for each in operands}
+    values = [read[id(each)] for each in operands]
     if any(value is None for value in values):  # unknown, as under a transformation of JAX
         return record.apply(*operands)
-    values = (
-        _with_room(record, values) if all(map(_is_whole, values)) else [*map(_in_floats, values)]
-    )
+    most = None
+    if all(map(_is_whole, values)):
+        values, most = _with_room(
+            record, values, [getattr(each, "most", None) for each in operands]
+        )
+    else:
+        values = [*map(_in_floats, values)]
     import numpy as np
 
     with np.errstate(all="ignore"):
         result = np.asarray(record.apply(*values))
     if result.shape == ():
         return result.item()
-    return Exact(result, _dtype_of(arrays), _library_of(*arrays))
+    return Exact(result, _dtype_of(arrays), _library_of(*arrays), most)
 
 
-def _with_room(record: Operator, values: list[Any]) -> list[Any]:
+def _with_room(
+    record: Operator, values: list[Any], most: Sequence[int | None]
+) -> tuple[list[Any], int]:
     """Whole numbers in 32 or 64 bits if all results of an operator fit into them, else Python's integers.
+
+    Args:
+        record: The operator.
+        values: Its operands.
+        most: For each, a number that no value is further from zero than, if one is known.
+
+    Returns:
+        The operands, and a number that no result is further from zero than.
 
     Raises:
         ZeroDivisionError: A divisor is zero.
         SchemaError: NQX507: results may be too long.
     """
     last = values[-1]
-    sizes = [_size(value) for value in values[:1]]
-    sizes += [sizes[0] if value is values[0] else _size(value) for value in values[1:]]
     if record.divides and not (last if type(last) in _NUMBERS else last.all()):
         raise ZeroDivisionError
+    unknown = [None] * len(values)
+    sizes = _sizes(values, unknown if record.powers else most)
     if record.powers and sizes[1] > MAX_EXPONENT:
         message = f"expected exponents of at most {MAX_EXPONENT}, got a larger one"
         raise SchemaError(message, code="NQX507")
-    size = max(*sizes, record.magnitude(*sizes))
+    size = max(1, *sizes, record.magnitude(*sizes))
+    if size >= _HALF_WORD:  # more than half a word only if it must be
+        sizes = _sizes(values, unknown)
+        size = max(1, *sizes, record.magnitude(*sizes))
     if size.bit_length() > MAX_BITS:
         message = f"expected whole numbers of at most {MAX_BITS} bits, got {size.bit_length()} bits"
         raise SchemaError(message, code="NQX507")
     is_fraction = record.powers and (last if type(last) in _NUMBERS else last.min(initial=0)) < 0
     if is_fraction or size >= (_FLOATS if record.divides else _WORD):
-        return [value if type(value) in _NUMBERS else _as_objects(value) for value in values]
+        return [value if type(value) in _NUMBERS else _as_objects(value) for value in values], size
     dtype = "int32" if size < _HALF_WORD else "int64"
-    return [v if type(v) in _NUMBERS else v.astype(dtype, copy=False) for v in values]
+    return [v if type(v) in _NUMBERS else v.astype(dtype, copy=False) for v in values], size
+
+
+def _sizes(values: list[Any], most: Sequence[int | None]) -> list[int]:
+    """How far the values of each operand are from zero at most; arrays whose number is not known are read once."""
+    read: dict[int, int] = {}
+    for value, known in zip(values, most, strict=True):
+        if id(value) not in read:
+            read[id(value)] = _size(value) if known is None else known
+    return [read[id(value)] for value in values]
 
 
 def total_of(array: Any) -> Any:
