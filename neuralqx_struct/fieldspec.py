@@ -17,7 +17,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 __all__ = ["MISSING", "FieldKind", "FieldSpec", "field"]
 
@@ -184,8 +184,7 @@ def _made(arguments: dict[str, Any]) -> FieldSpec:
     return FieldSpec(**arguments | {"metadata": types.MappingProxyType(arguments["metadata"])})
 
 
-@dataclass(frozen=True, slots=True)
-class FieldHook:
+class FieldHook(NamedTuple):
     """One kind of function that runs on each value of a field, at construction, ``replace`` and load.
 
     Attributes:

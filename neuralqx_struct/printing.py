@@ -22,9 +22,8 @@ import collections
 import dataclasses
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from neuralqx_struct.errors import printable
 from neuralqx_struct.paths import PathTree
@@ -65,8 +64,7 @@ class Text:
 UNLABELLED = Text("")
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """The shown parts of a container.
 
     Attributes:

@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
 from neuralqx_struct.bundle.members import OURS, NewBundle, foreign_names
@@ -31,6 +30,7 @@ from neuralqx_struct.places.disk import (
     BundleWriteError,
     Target,
     link_tree,
+    scratch_folder,
 )
 from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.places.requests import download_tree
@@ -46,7 +46,7 @@ _MOST: Final = 16 << 30
 def new_remote(place: RemotePath, *, overwrite: bool) -> Iterator[NewBundle]:
     """Yields a new bundle behind a URL; :meth:`NewRemote.finish` lets it replace an old one."""
     _refuse(place, _present(place), overwrite=overwrite)
-    with TemporaryDirectory(prefix="neuralqx-struct-") as stage:
+    with scratch_folder() as stage:
         new = NewRemote(place, Path(stage), overwrite=overwrite)
         try:
             yield new
@@ -80,7 +80,7 @@ def copy_tree(source: Place, target: Place, without: Collection[str] = ()) -> No
         else:
             download_tree(source, target, without)
         return
-    with TemporaryDirectory(prefix="neuralqx-struct-") as folder:
+    with scratch_folder() as folder:
         if isinstance(source, RemotePath) and source.files is not target.files:
             download_tree(source, Path(folder), without)
             source = Path(folder)

@@ -19,7 +19,6 @@ Example:
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -113,7 +112,6 @@ def filling(
     return fill
 
 
-_LOG = logging.getLogger("neuralqx_struct")
 _SHORTEST: Final = 0.0002  # seconds between two looks at a thread
 _LONGEST: Final = 0.005
 #: ``saves``: how many saves of this thread have begun and not ended.
@@ -227,7 +225,10 @@ class PendingBundle:
         except BaseException as failure:  # noqa: BLE001 - raised by wait() and by the next export
             self._failure = failure
             _FAILED.append(self)
-            _LOG.error("%s: the bundle was not written: %s", self.path, failure)
+            import logging  # reading needs none of it
+
+            log = logging.getLogger("neuralqx_struct")
+            log.error("%s: the bundle was not written: %s", self.path, failure)  # noqa: TRY400 - wait() raises it with its traceback
         finally:
             self._work.clear()
             if _RUNNING.get(self._place) is self:

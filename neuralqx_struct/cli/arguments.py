@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from neuralqx_struct.cli.formats import FORMATS
 from neuralqx_struct.errors import Keyword, did_you_mean, shell_word
@@ -21,8 +21,7 @@ from neuralqx_struct.manifest import Limits
 REQUIRED: Final[Any] = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument or option of a command.
 
     Attributes:
@@ -318,7 +317,7 @@ SCHEMA_PATH = path(
     "path", "A schema folder (its newest version), file, ID or ID@3.", "SCHEMA", schema=True
 )
 #: Something is written beside it, or read from git.
-SCHEMA_FOLDER = replace(SCHEMA_PATH, reads=False)
+SCHEMA_FOLDER = SCHEMA_PATH._replace(reads=False)
 SCHEMA_PATHS = path(
     "paths",
     "Schema files, folders or IDs; the folder of all schemas if left out.",

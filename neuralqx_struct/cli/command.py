@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from neuralqx_struct.cli.arguments import COMMON, Argument, in_options, path_or_url
 from neuralqx_struct.cli.inputs import fill_from_project, noticed, standard_input
@@ -15,8 +15,7 @@ from neuralqx_struct.cli.terminal import Output
 from neuralqx_struct.errors import StructError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """All facts about one command.
 
     Attributes:

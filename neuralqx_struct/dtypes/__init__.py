@@ -15,9 +15,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.errors import SerializationError, did_you_mean
 
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
-class Dtype:
+class Dtype(NamedTuple):
     """Family, size and range of a dtype, without numpy.
 
     Attributes:
@@ -123,8 +121,7 @@ DTYPES: Mapping[str, Dtype] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):
     """Dtypes of which an array has any one.
 
     Attributes:

@@ -12,9 +12,8 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product, starmap
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
@@ -45,8 +44,7 @@ from neuralqx_struct.types import Extent, Type, map_sizes
 from neuralqx_struct.types.text import format_type
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """One reason why payloads of ``have`` are not payloads of ``want``.
 
     Attributes:

@@ -13,8 +13,8 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from neuralqx_struct.evolution.proof import Stage
 from neuralqx_struct.evolution.renamed_words import Words, reworded
@@ -32,8 +32,7 @@ FieldPlace = tuple[str, str]
 Constraints = dict[tuple[str, str], tuple[str, str] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where the values of a field come from.
 
     Attributes:
@@ -101,7 +100,7 @@ class Following:
         for (struct, name), names in words.items():
             known = self.origin(struct, name)
             if not known.is_lost:
-                known = replace(known, step=step, words=(*known.words, names))
+                known = known._replace(step=step, words=(*known.words, names))
             origins[struct][name] = known
         gone = {*_gone(stage, moves)}
         self.constraints = _led(self.constraints, stage, gone - words.keys(), words)
@@ -122,9 +121,9 @@ class Following:
         if stage.after.structs[struct].fields[name] is before.fields[name]:
             return known
         if writes:
-            return replace(known, written=(*known.written, *writes))
+            return known._replace(written=(*known.written, *writes))
         kept = record.renames_struct or _keeps_values(step, record)
-        return known if kept else replace(known, step=step, words=())
+        return known if kept else known._replace(step=step, words=())
 
 
 def followed(first: Document, stages: Iterable[Stage]) -> Following:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
@@ -219,8 +219,7 @@ class Workspace:
         return {final: self.made[name].read for name, final in self._final.items()}
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """One struct instance, as steps see it.
 
     Attributes:

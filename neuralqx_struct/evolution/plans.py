@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
 from neuralqx_struct.evolution.differences import Difference, differences
@@ -43,8 +43,7 @@ from neuralqx_struct.schema.text import Source
 Unknown = Literal["error", "warn", "drop"]
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
+class Hop(NamedTuple):
     """The steps from one version to the next, up or down.
 
     Attributes:
@@ -207,8 +206,8 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
             else:
                 hop = kept_hop(here, new, unknown)
                 back = tuple(undone(hop.stages, new)) if downgrade else ()
-                hop = replace(hop, old=new, new=here, stages=back) if downgrade else hop
-            hop = replace(hop, own=new.version not in series.carried)
+                hop = hop._replace(old=new, new=here, stages=back) if downgrade else hop
+            hop = hop._replace(own=new.version not in series.carried)
         hops.append(hop)
         low = new.version
     if to_version < from_version:

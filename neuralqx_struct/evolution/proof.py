@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuralqx_struct.dtypes import promotes
 from neuralqx_struct.errors import Diagnostic, SchemaError
@@ -28,8 +28,7 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import reachable, start_of
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One step with the declarations before and after it."""
 
     step: Step
@@ -359,6 +358,6 @@ def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list
     result = result_of(back, new)
     why = f"a downgrade to version {old.version} is refused where a payload makes use of the difference"
     for problem in differences(result, old):
-        refused = replace(problem, message=f"{problem.message}\n{why}", hint=None)
+        refused = problem._replace(message=f"{problem.message}\n{why}", hint=None)
         found.append(refused.to_diagnostic("NQX307", "warning"))
     return found

@@ -233,7 +233,7 @@ class Reading:
         hint = "a downgrade is refused where a payload makes use of the difference"
         for each in differences(have, want):
             found = self.doubts if each.of_sizes else self.found
-            found.append(self.in_file(replace(each, hint=hint).to_diagnostic("NQX307")))
+            found.append(self.in_file(each._replace(hint=hint).to_diagnostic("NQX307")))
         self.doubts += (self.in_file(each.to_diagnostic(self.limit)) for each in doubts(have, want))
 
     def tried(self, effort: Effort) -> list[Diagnostic]:
@@ -365,7 +365,7 @@ def unread_structs(
         for problem in differences(_rooted(have, name), _rooted(want, name)):
             if not problem.extra or unknown == "error":
                 hint = f"write a step `in: {problem.struct or name}` of {want.id}"
-                yield replace(problem, hint=hint).to_diagnostic("NQX301")
+                yield problem._replace(hint=hint).to_diagnostic("NQX301")
 
 
 def _rooted(document: Document, name: str) -> Document:

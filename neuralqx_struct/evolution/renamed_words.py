@@ -12,14 +12,13 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.operators import format_tree
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(NamedTuple):
     """The names that a step gives the strings of one field.
 
     Attributes:

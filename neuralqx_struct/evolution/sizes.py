@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from neuralqx_struct.expressions import Expression, from_ast, parse
 from neuralqx_struct.expressions.functions import FUNCTIONS, with_given
@@ -73,8 +74,7 @@ def sized_alike(old: Type, new: Type) -> bool:
     return alike and old.with_parts(new.parts).with_sizes(lambda _: next(sizes)) == new
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparison:
+class _Comparison(NamedTuple):
     """Compares types whose sizes may be spelled differently.
 
     Attributes:

@@ -29,8 +29,7 @@ Node = Any
 Keys = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayType:
+class ArrayType(NamedTuple):
     """Dtype and shape of an array that is not read, as filters see them."""
 
     dtype: str

@@ -29,6 +29,8 @@ from neuralqx_struct.errors import IntegrityError, SerializationError, path_mean
 from neuralqx_struct.places.checksums import write_all
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     from neuralqx_struct.places.urls import Place  # its errors are from here
 
 Source = os.PathLike[str] | tuple[BinaryIO, int, int] | memoryview
@@ -173,6 +175,13 @@ def linked(
         return True
     target.unlink()
     return False
+
+
+def scratch_folder() -> TemporaryDirectory[str]:
+    """A new folder in the system's place for temporary files; removed when its block ends, or with the object."""
+    import tempfile  # reading a bundle on a disk needs none of it
+
+    return tempfile.TemporaryDirectory(prefix="neuralqx-struct-")
 
 
 def link_tree(folder: Path, target: Path, without: Collection[str] = ()) -> None:

@@ -17,7 +17,6 @@ Example:
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
 import time
@@ -29,7 +28,6 @@ from weakref import WeakValueDictionary
 
 from neuralqx_struct.places.disk import BundleBusyError, numbered
 
-_LOG = logging.getLogger("neuralqx_struct")
 _NOTE: Final = ".writer"
 _LONGEST: Final = 512  # bytes of a note
 _PAUSE: Final = 0.02
@@ -132,7 +130,10 @@ def _take(folder: Path, mine: object, timeout: float | None) -> None:
             raise _busy(folder, waited)
         if waited >= _SAID_AFTER and not said:
             said = True
-            _LOG.warning("%s", _busy(folder, waited).diagnostics[0])
+            import logging  # most saves wait for nobody
+
+            log = logging.getLogger("neuralqx_struct")
+            log.warning("%s", _busy(folder, waited).diagnostics[0])
         time.sleep(_PAUSE)
     if done:
         with suppress(OSError):

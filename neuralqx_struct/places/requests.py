@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from neuralqx_struct.errors import UntrustedError
 from neuralqx_struct.places.checksums import write_all
-from neuralqx_struct.places.disk import BundleReadError
+from neuralqx_struct.places.disk import BundleReadError, scratch_folder
 from neuralqx_struct.places.urls import RemotePath
 
 if TYPE_CHECKING:
@@ -205,9 +205,7 @@ def downloaded(place: RemotePath, *, folder: bool) -> tuple[Path, Callable[[], N
     Raises:
         BundleReadError: The disk has no room for it.
     """
-    from tempfile import TemporaryDirectory
-
-    holder = TemporaryDirectory(prefix="neuralqx-struct-")
+    holder = scratch_folder()
     target = Path(holder.name, Path(place.name).name or "folder")
     try:
         if folder:

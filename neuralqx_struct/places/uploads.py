@@ -18,10 +18,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from neuralqx_struct.errors import OVERWRITE, SerializationError, StructError
-from neuralqx_struct.places.disk import BundleExistsError, BundleMissingError
+from neuralqx_struct.places.disk import BundleExistsError, BundleMissingError, scratch_folder
 from neuralqx_struct.places.urls import RemotePath
 
 
@@ -51,7 +50,7 @@ def uploaded(
         hint = "write it on a disk, and copy it with the tool of the server, the index last"
         raise SerializationError(message, code="NQX614", file=str(target), hint=hint)
     _refuse_existing(target, overwrite=overwrite, foreign=foreign)
-    with TemporaryDirectory(prefix="neuralqx-struct-") as place:
+    with scratch_folder() as place:
         stage = Path(place, "file")
         stage.touch()
         yield stage

@@ -7,14 +7,12 @@ Example:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The comparison of what one version of a schema writes with what another one reads.
 
     Attributes:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import PathStep, head_of, is_given, path_of, steps_of
@@ -30,8 +29,7 @@ _DEEPEST = 4
 _MOST = 400  # paths of one struct that are suggested
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(NamedTuple):
     """The values that a path reaches.
 
     Attributes:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -41,8 +40,7 @@ _MOST_READ: Final = 1 << 20
 _LONGEST_LINE: Final = 2048
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(NamedTuple):
     """The values of a project file, and the defaults of those that it leaves out.
 
     Attributes:
@@ -350,4 +348,4 @@ def _checked_owner(project: Project) -> Project:
     message = f"expected a project file of your own, got one of user {owner}\nits `trust` is not used: it could run code of that user"
     hint = Hint("pass ", Keyword("trust", [*project.trust]))
     found = Diagnostic("NQX510", "warning", message, "$.trust", str(file), hint=hint)
-    return replace(project, trust=(), found=(found,))
+    return project._replace(trust=(), found=(found,))

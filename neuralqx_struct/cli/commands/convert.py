@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ COMMAND = Command(
     help="Write a bundle in another form or store, or from or to a foreign file.",
     arguments=(
         SOURCE,
-        replace(OUT, help="Path of the new one; with .zip one file.", default=REQUIRED),
+        OUT._replace(help="Path of the new one; with .zip one file.", default=REQUIRED),
         OVERWRITE,
         option(
             "store",

@@ -48,7 +48,7 @@ COMMAND = Command(
     help="Write a first schema from a bundle or a foreign file. A TODO marks each unknown part.",
     arguments=(
         SOURCE,
-        replace(OUT, help="A folder, or a YAML file; printed if left out."),
+        OUT._replace(help="A folder, or a YAML file; printed if left out."),
         OVERWRITE,
         IDENTITY,
         LIMITS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +120,7 @@ COMMAND = Command(
             "SRC",
             parse=path_or_url,
         ),
-        replace(OUT, help="Path of the new bundle; not needed with --dry-run."),
+        OUT._replace(help="Path of the new bundle; not needed with --dry-run."),
         OVERWRITE,
         option(
             "to",

@@ -37,7 +37,7 @@ COMMAND = Command(
     arguments=(
         path("path", "A bundle, a file of another program, or a schema.", "PATH", schema=True),
         path("other", "A second checkpoint to compare.", "PATH", default=None),
-        replace(OUT, help="The page.", default=REQUIRED),
+        OUT._replace(help="The page.", default=REQUIRED),
         OVERWRITE,
         TRUST,
         LIMITS,

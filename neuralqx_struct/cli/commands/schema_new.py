@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from neuralqx_struct.cli.arguments import FOLDER, Argument, option
@@ -36,7 +35,7 @@ COMMAND = Command(
     help="Write the first version of a new schema. Edit it then.",
     arguments=(
         Argument("identity", "Such as lab.train_state.", "ID"),
-        replace(FOLDER, flag="--in"),
+        FOLDER._replace(flag="--in"),
         option("layout", "Write a layout of that name for the schema.", "NAME"),
     ),
     examples=("schema new lab.state", "schema new neuralqx.vmc_state --layout hf"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ COMMAND = Command(
             "REF",
             default="git:HEAD",
         ),
-        replace(OUT, help="A new file; by default that of the next version."),
+        OUT._replace(help="A new file; by default that of the next version."),
         switch("dry_run", "Print the file and write nothing."),
     ),
     examples=(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
@@ -25,8 +25,7 @@ MOST_PAIRS = 40_000
 MOST_FIELDS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """Steps by which fields that are gone may have become others.
 
     Attributes:

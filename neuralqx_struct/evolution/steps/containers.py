@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
@@ -29,8 +28,7 @@ from neuralqx_struct.types import DictOf, ListOf, Node, TupleOf, Type
 from neuralqx_struct.types.text import format_type
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(NamedTuple):
     """A collection whose values may be fields of a struct.
 
     Attributes:

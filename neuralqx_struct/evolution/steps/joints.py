@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import combinations, islice, permutations
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.sizes import extent, total
@@ -42,8 +42,7 @@ Known = Mapping[str, Expression]
 _MOST_PARTS = 10  # arrays that may be joined; with more, only some of them are tried
 
 
-@dataclass(frozen=True, slots=True)
-class Joint:
+class Joint(NamedTuple):
     """How parts make up an array.
 
     Attributes:

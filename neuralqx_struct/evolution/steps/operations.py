@@ -9,9 +9,9 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, Protocol, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
@@ -35,8 +35,7 @@ S = TypeVar("S", bound=Step)
 _NO_NAMES: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """A field whose type differs between two versions, for suggestions.
 
     Attributes:
@@ -60,8 +59,7 @@ class Gap:
     values: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """The struct that a step changes, in the declaration before the step.
 
     Attributes:
@@ -84,11 +82,11 @@ class Scope:
 
     def within(self, name: str, struct: StructDeclaration | None = None) -> Scope:
         """The scope of another struct."""
-        return replace(self, name=name, struct=struct or self.document.structs[name])
+        return self._replace(name=name, struct=struct or self.document.structs[name])
 
     def moved(self, document: Document) -> Scope:
         """The same struct in another declaration."""
-        return replace(self, document=document, struct=document.structs[self.name])
+        return self._replace(document=document, struct=document.structs[self.name])
 
     @property
     def known(self) -> dict[str, Expression]:

@@ -8,7 +8,6 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from neuralqx_struct.evolution.differences import Difference
 from neuralqx_struct.evolution.suggestions.search import suggest
@@ -46,7 +45,7 @@ def explained(have: Document, want: Document, found: Iterable[Difference]) -> li
         )
         for at, start in first.items()
     }
-    return [replace(each, hint=hints.get(each.path) or each.hint) for each in found]
+    return [each._replace(hint=hints.get(each.path) or each.hint) for each in found]
 
 
 def _start(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
@@ -33,8 +34,7 @@ def loses_values(step: Step) -> bool:
     return kind(step).drops_values or bool(getattr(step, "lossy", False))
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """One way to answer a question: words, and the steps to write then."""
 
     words: str
@@ -51,8 +51,7 @@ class Answer:
         return f"{self.words}, lossy" if self.is_lossy else self.words
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(NamedTuple):
     """Steps that resolve some differences.
 
     Attributes:
