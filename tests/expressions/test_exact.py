@@ -196,6 +196,24 @@ def test_powers():
                 pytest.fail(text)
 
 
+@pytest.mark.parametrize("convert", [np.asarray, jnp.asarray])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sum((i ** 0 + i ** 0) ** 31)",
+        "sum(((i * 0 + 1) * 50000) * (i * 0 + 50000))",
+        "max(i % 7 * 1000000000 - i // 2 * 300000000 + i)",
+        "all((i - i) * 2147483647 + 2147483647 > i)",
+        "min((i + i + i) * (i + i) * (i + i) * 100000)",
+    ],
+)
+def test_chains_go_beyond_the_bits_that_each_step_needs(text, convert):
+    numbers = np.array([-5, 0, 3, 20000], np.int32)
+    whole = [int(each) for each in numbers]
+    wanted = getattr(builtins, text[:3])(eval(text[3:], {}, {"i": each}) for each in whole)
+    assert evaluate(parse(text), {"i": convert(numbers)}) == wanted
+
+
 def test_arrays_of_floats():
     half = np.array([60000, 60000, np.inf], np.float16)
     tenth = np.array([0.1], np.float32)
