@@ -22,11 +22,17 @@ from typing import Any, Literal, NamedTuple
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
-from neuralqx_struct.evolution.proof import Stage, resolved, result_of, stages_of, undone
+from neuralqx_struct.evolution.proof import (
+    Stage,
+    resolved,
+    result_of,
+    stages_of,
+    undone,
+    with_hints,
+)
 from neuralqx_struct.evolution.steps import apply_to_workspace, cost, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost
 from neuralqx_struct.evolution.steps.python import find_function
-from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.evolution.values import finished_fields
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
@@ -115,7 +121,7 @@ def _hop(old: Document, new: Document, unknown: Unknown) -> Hop:
         return Hop(old, new, tuple(stages), declared=False, unknown=unknown)
     stages = stages_of(old, [item.step for item in migration.steps], new)
     result = result_of(stages, old)
-    problems = explained(result, new, differences(result, new))
+    problems = with_hints(result, new, differences(result, new))
     _require_none(problems, "NQX305", "NQX305", "NQX305")
     return Hop(old, new, tuple(stages), declared=True, unknown=unknown)
 

@@ -21,7 +21,6 @@ from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind, require_bounded
 from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
-from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
@@ -171,8 +170,17 @@ def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
         listed = {each.path for each in left}
         others = [each for each in differences(old, new) if not (drop and each.extra)]
         left += [each for each in others if each.path not in listed]
-    made.problems = explained(old, new, left)
+    made.problems = with_hints(old, new, left)
     return made
+
+
+def with_hints(old: Document, new: Document, left: list[Difference]) -> list[Difference]:
+    """Differences with hints about steps that resolve them."""
+    if not left:
+        return left
+    from neuralqx_struct.evolution.suggestions import explained  # sound chains need none of it
+
+    return explained(old, new, left)
 
 
 def resolution(old: Document, new: Document, *, drop: bool) -> Resolution:
@@ -281,7 +289,7 @@ def _proved(old: Document, new: Document) -> list[Diagnostic]:
         return [*defaulted(made.document, new), *_stops(made.document, new)]
     stages = stages_of(old, [item.step for item in migration.steps], new)
     result = result_of(stages, old)
-    wrong = explained(result, new, differences(result, new))
+    wrong = with_hints(result, new, differences(result, new))
     found = [problem.to_diagnostic("NQX305") for problem in wrong]
     for position, stage in enumerate(stages):
         scope = Scope.of(stage.step, stage.before, new)
