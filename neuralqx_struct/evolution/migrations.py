@@ -121,11 +121,7 @@ def resolve_by_plan(
     """As :func:`resolve`, with the plan."""
     report = [] if report is None else report
     if series is not None and "schema" not in payload.document:
-        payload = replace(payload, document=stamped(payload.document, series))
-        message = (
-            f"the payload names no schema, it was read as {payload.document['manifest']['type']}"
-        )
-        report.append(Diagnostic("NQX425", "info", message, "$"))
+        payload = replace(payload, document=stamped(payload.document, series, report))
     carried = carried_series(payload.document)
     known = _known(payload.document, series, carried)
     written = payload.document["schema"]

@@ -30,7 +30,7 @@ from neuralqx_struct.manifest.kinds import (
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.references import is_schema_ref
 from neuralqx_struct.schema.conformance import Seen, see_node
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, FieldDeclaration
 
 Entries = Mapping[Any, Node]
 
@@ -119,10 +119,12 @@ class Fit:
 
     Attributes:
         document: The document whose names the types use.
+        optional: Whether optional fields that the tree lacks are null.
     """
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, *, optional: bool = False) -> None:
         self.document = document
+        self.optional = optional
 
     def read(self, node: Node) -> Seen:
         """A node as types see it."""
@@ -177,7 +179,7 @@ class Fit:
     def struct(self, name: str, node: Node) -> Node:
         """A container as a struct of the document or of one that it uses; other nodes stay."""
         owner, struct = self.document.place_of(name)
-        fit = self if owner is self.document else Fit(owner)
+        fit = self if owner is self.document else Fit(owner, optional=self.optional)
         fields = None if struct not in owner.structs else fit.fields(struct, node)
         return unboxed(node) if fields is None else fit.made(struct, fields)
 
@@ -188,6 +190,12 @@ class Fit:
         for name, node in fields.items():
             known = name in declared
             made[FieldName(name)] = declared[name].declared.fitted(node, self) if known else node
+        if self.optional:
+            made |= {
+                FieldName(name): None
+                for name in declared.keys() - made.keys()
+                if is_optional(declared[name])
+            }
         return STRUCT.node(type=self.document.ref(struct), fields=made)
 
 
@@ -198,15 +206,25 @@ def class_name(node: Node) -> str | None:
     return re.split("[:.]", node["type"])[-1]
 
 
-def fitted(document: Document, root: Node) -> Node:
+def is_optional(field: FieldDeclaration) -> bool:
+    """True for fields whose default is null."""
+    return field.has_default and field.default is None
+
+
+def fitted(document: Document, root: Node, *, optional: bool = False) -> Node:
     """The root of a plain tree as the root struct of a document.
 
     A struct of a plain Python class has to have the name of the root. A struct with one field, such as ``value``, takes a
     root without names, such as a list or an array.
+
+    Args:
+        document: The version.
+        root: The tree.
+        optional: Optional fields that the tree lacks are null.
     """
     if STRUCT.matches(root) and class_name(root) != document.root:
         return root
-    fit = Fit(document)
+    fit = Fit(document, optional=optional)
     declared = document.structs[document.root].stored
     fields = fit.fields(document.root, root)
     if len(declared) == 1 and (fields is None or not declared.keys() & fields.keys()):

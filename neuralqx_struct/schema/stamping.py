@@ -1,7 +1,7 @@
 """Bundles that name no schema, brought under one: plain trees, and Structs of plain Python classes.
 
 A plain tree is of the newest version whose declarations it conforms to; from there on it is a payload like any other, which
-``evolution/`` brings to other versions.
+``evolution/`` brings to other versions. If it conforms to none, fields whose default is null may be left out.
 
 Example:
     >>> from neuralqx_struct.schema.series import load_series
@@ -40,11 +40,13 @@ class Reading(NamedTuple):
         document: The version.
         root: The tree as the root struct of the version; unchanged if it is nothing like that.
         findings: What does not conform; None if the tree is nothing like the root struct.
+        optional: Whether optional fields that the tree lacks are null.
     """
 
     document: Document
     root: Node
     findings: list[Diagnostic] | None
+    optional: bool = False
 
     @property
     def conforms(self) -> bool:
@@ -54,16 +56,21 @@ class Reading(NamedTuple):
 
 def read_plain(root: Node, series: Series) -> Reading:
     """The reading by the newest version that a plain tree conforms to; by the newest of all if there is none."""
-    readings = []
-    for version in reversed(series.versions):
-        document = series.at(version)
-        tree = fitted(document, root)
-        is_root = STRUCT.matches(tree) and tree["type"] == document.ref(document.root)
-        found = [*map(_with_fix, conform_node(document, tree))] if is_root else None
-        readings.append(Reading(document, tree, found))
-        if readings[-1].conforms:
-            return readings[-1]
-    return readings[0]
+    # In this order: a tree of an earlier version has no null for a field that a migration fills.
+    readings = (
+        _reading(root, series.at(version), optional)
+        for optional in (False, True)
+        for version in reversed(series.versions)
+    )
+    first = next(readings)
+    return next((each for each in (first, *readings) if each.conforms), first)
+
+
+def _reading(root: Node, document: Document, optional: bool) -> Reading:
+    tree = fitted(document, root, optional=optional)
+    is_root = STRUCT.matches(tree) and tree["type"] == document.ref(document.root)
+    found = [*map(_with_fix, conform_node(document, tree))] if is_root else None
+    return Reading(document, tree, found, optional)
 
 
 def _with_fix(found: Diagnostic) -> Diagnostic:
@@ -77,8 +84,15 @@ def under_schema(manifest: dict[str, Any], series: Series | None) -> dict[str, A
     return stamped(manifest, series)
 
 
-def stamped(manifest: Mapping[str, Any], series: Series) -> dict[str, Any]:
+def stamped(
+    manifest: Mapping[str, Any], series: Series, report: list[Diagnostic] | None = None
+) -> dict[str, Any]:
     """The manifest of a plain tree as one of the newest version of a schema that the tree conforms to.
+
+    Args:
+        manifest: The manifest.
+        series: The versions of the schema.
+        report: Receives a note of the version.
 
     Raises:
         MigrationError: It conforms to none, with the findings of the newest; NQX404: it is nothing like the root struct.
@@ -90,6 +104,10 @@ def stamped(manifest: Mapping[str, Any], series: Series) -> dict[str, Any]:
         raise MigrationError(message, code="NQX404", path="$.manifest", hint=hint)
     if not reading.conforms:
         raise MigrationError(found for found in reading.findings if found.severity == "error")
+    if report is not None:
+        lacking = "; optional fields that it lacks are null" if reading.optional else ""
+        message = f"the payload names no schema, it was read as {reading.root['type']}{lacking}"
+        report.append(Diagnostic("NQX425", "info", message, "$"))
     versions = [each for one in series.documents.values() for each in one.closure()]
     travelling = {(each.id, each.version): each.to_data() for each in versions}
     made: dict[str, Any] = {}

@@ -356,7 +356,10 @@ class _Draft:
             text = self.type_of(column, name)
             record = TYPES.get(text.removesuffix(" | null"))
             is_static = isinstance(record, Scalar) and record.outside_jax(None)
-            declared = {"type": text, "kind": "static"} if is_static else text
+            facts: dict[str, Any] = {"kind": "static"} if is_static else {}
+            if text.endswith(" | null") and not self.by_class:
+                facts["default"] = None  # a plain tree may lack it
+            declared = {"type": text, **facts} if facts else text
             todo = f"  # TODO: {self.todo}" if self.todo else ""
             yield indent(dump_yaml({name: declared}).strip(), "      ") + todo
 

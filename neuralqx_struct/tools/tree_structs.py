@@ -1,7 +1,8 @@
 """The structs in a tree that has none: dicts with names as keys, namedtuples, dataclasses, objects of registered classes.
 
 Dicts of the same names, whose values have the same form, are one struct. Its name is the key under which the first of them is.
-``layers_0``, ``layers_1``, ... of the same form are one list. :mod:`neuralqx_struct.schema.fitting` reads such a tree by a schema.
+``layers_0``, ``layers_1``, ... of the same form are one list, also if some lack a few of the names, which are optional
+then: null in the nodes. :mod:`neuralqx_struct.schema.fitting` reads such a tree by a schema.
 
 Example:
     >>> dense = {"__kind__": "dict", "items": [["kernel", 1.5], ["bias", 0.5]]}
@@ -104,6 +105,7 @@ class Forms:
 
     def sequence(self, items: Sequence[Form], sort: str) -> Form:
         """The form of items in an order: a list if they have one form."""
+        items = items if sort == "tuple" else self.merged(items) or items
         numbers = {item.id: item for item in items if item.node is not None or item.sort != "value"}
         inside = dict(enumerate(items))
         mixed = len(numbers) > 1 and any(not _is_scalar(item) for item in numbers.values())
@@ -116,14 +118,48 @@ class Forms:
         """Numbered names of structs of one form as one list."""
         made = dict(inside)
         for prefix, names in numbered_names(inside).items():
-            items = [inside[name] for name in names]
-            alike = len({item.id for item in items}) == 1 and items[0].sort == "struct"
-            if len(names) > 1 and alike and prefix not in inside and is_field(prefix):
+            items = self.merged([inside[name] for name in names])
+            alike = items is not None and items[0].sort == "struct"
+            if items and alike and len(names) > 1 and prefix not in inside and is_field(prefix):
                 made[names[0]] = self.form("list", frozenset([items[0].id]), dict(enumerate(items)))
                 for name in names[1:]:
                     del made[name]
                 made = {prefix if key == names[0] else key: form for key, form in made.items()}
         return made
+
+    def merged(self, forms: Sequence[Form]) -> list[Form] | None:
+        """The forms as one: structs that share most of their names have the others as optional ones; None if they differ."""
+        if len({form.id for form in forms}) <= 1:
+            return list(forms)
+        first, *_ = forms
+        if any(form.sort != first.sort or form.name for form in forms):
+            return None
+        if first.sort == "tuple":
+            if len({len(form.inside) for form in forms}) > 1:
+                return None
+        elif first.sort != "struct":
+            return None
+        names = list(dict.fromkeys(name for form in forms for name in form.inside))
+        shared = [name for name in names if all(name in form.inside for form in forms)]
+        if 2 * len(shared) < len(names):
+            return None
+        columns: dict[Any, list[Form]] = {}
+        for name in names:
+            column = self.merged([form.inside[name] for form in forms if name in form.inside])
+            if column is None:
+                return None
+            columns[name] = column
+        key = tuple((name, column[0].id, name in shared) for name, column in columns.items())
+        absent = self.value(None)
+        taken = {name: iter(column) for name, column in columns.items()}
+        return [
+            self.form(
+                first.sort,
+                key,
+                {name: next(taken[name]) if name in form.inside else absent for name in names},
+            )
+            for form in forms
+        ]
 
     def struct(
         self, fields: Mapping[str, Form], reference: str = "", labels: Mapping[str, str] = _NONE

@@ -150,6 +150,26 @@ def test_a_bundle_that_no_version_describes_has_a_way_on(folder, tmp_path):
     assert s.load_schema(folder).load(path).step == 0
 
 
+def test_optional_fields_may_be_left_out_unless_an_earlier_version_lacks_them(folder, tmp_path):
+    optional = V2.replace(
+        "step: {type: int", 'more: {type: "int | null", default: null}\n      step: {type: int'
+    )
+    rename = "- rename: {field: layers, to: blocks}"
+    (folder / "v2.yaml").write_text(
+        optional.replace(rename, f"{rename}\n      - add: {{field: more, default: 7}}")
+    )
+    report = []
+    written = s.export({"blocks": [dense()], "step": 3}, tmp_path / "plain")
+    loaded = s.load_schema(folder).load(written, report=report)
+    assert loaded.more is None and loaded.step == 3
+    assert [d.code for d in report] == ["NQX425"] and "are null" in report[0].message
+    assert s.validate(written, folder) == []
+    s.convert(written, tmp_path / "typed", schema=folder)
+    assert s.validate(tmp_path / "typed") == []
+    earlier = s.export({"layers": [dense()], "step": 3}, tmp_path / "earlier")
+    assert s.load_schema(folder).load(earlier).more == 7
+
+
 def test_a_layout_reads_a_bundle_with_other_names(folder, tmp_path):
     old = {"net": {"0": {"w": np.ones((3, 2), "float32"), "b": np.zeros(3, "float32")}}, "t": 3}
     layout = """

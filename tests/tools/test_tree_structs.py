@@ -57,6 +57,19 @@ STATE = {"value": "float32[n_value]"}
         (plain(m=plain(**{"a b": DENSE})), {"State": "dict[str, M]", "M": None}),
         (plain(m=plain(export=DENSE)), {"State": "dict[str, M]", "M": None}),
         (listed(DENSE, CONV), {"State": "tuple[Value, Value2]"}),
+        (
+            listed(plain(a=DENSE), plain(a=plain(kernel=array(2, 3))), plain(a=DENSE)),
+            {"State": "list[Value]", "A": "float32[n_kernel_0, size_3], float32[size_3] | null"},
+        ),
+        (
+            plain(
+                b_0=plain(l=listed(plain(q=DENSE, rel=array(2)), plain(w=1))),
+                b_1=plain(l=listed(plain(q=DENSE), plain(w=1))),
+            ),
+            {"State": "list[B]", "B": "tuple[L, L2]", "L": "Q, float32[size_2] | null"},
+        ),
+        (listed(plain(a=1, b=2), plain(c=1, b=2)), {"State": "tuple[Value, Value2]"}),
+        (listed(DENSE, plain(kernel=array(2, 3)), kind="tuple"), {"State": "tuple[Value, Value2]"}),
         (listed(DENSE, None, WIDE), {"State": "list[Value | null]"}),
         (listed(DENSE, DENSE, kind="tuple"), {"State": "list[Value]"}),
         (listed(array(2), array(3)), {"State": "list[float32[_]]"}),
