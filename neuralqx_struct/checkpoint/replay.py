@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import jax
 import jax.export
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 from neuralqx_struct import bundle
@@ -200,9 +201,9 @@ def replay(f: Callable[..., Any], state: Any, *inputs: Any) -> Replay:
         return [jnp.asarray(leaf) for _, leaf in results]
 
     platforms = tuple(dict.fromkeys(("cpu", jax.export.default_export_platform())))
-    shapes = [
-        # Without shardings: the function shall run on one device.
-        jax.ShapeDtypeStruct(each.shape, each.dtype, weak_type=jax.typeof(each).weak_type)
+    abstract: Any = jax.ShapeDtypeStruct
+    shapes = [  # without shardings: the function shall run on one device
+        abstract(each.shape, each.dtype, weak_type=jax.typeof(each).weak_type)
         for each in arrays.values()
     ]
     try:
@@ -228,7 +229,7 @@ def replay(f: Callable[..., Any], state: Any, *inputs: Any) -> Replay:
         "calling_convention": exported.calling_convention_version,
         "jax": jax.__version__,
         "platform": jax.default_backend(),
-        "x64": bool(jax.config.read("jax_enable_x64")),
+        "x64": bool(jnp.result_type(float) == "float64"),
         "arguments": [paths[place] for place in own],
         "function": base64.b64encode(function).decode(),
         "inputs": _packed([array for place, array in arrays.items() if place not in own]),
@@ -293,7 +294,7 @@ def _unpacked(data: Any) -> list[Any]:
         ).reshape(records[name]["shape"])
         for name, text in data["array_data"].items()
     }
-    return [*from_state_dict({**data, "array_data": held})]
+    return [*from_state_dict({**data, "array_data": held}, raw=True)]
 
 
 def _texts(value: Any) -> Iterable[str]:
@@ -470,7 +471,7 @@ def _run(
             raise _unreadable(name, message, "the bundle was changed: write it again", missing[0])
         try:
             inputs, golden = _unpacked(record["inputs"]), _unpacked(record["outputs"])
-            function = jax.export.deserialize(
+            function: Any = jax.export.deserialize(
                 bytearray(base64.b64decode(record["function"], validate=True))
             )
         except StructError:
@@ -533,7 +534,8 @@ def _compared(path: str, want: Any, got: Any, rtol: float | None) -> ReplayedOut
     if jnp.issubdtype(before.dtype, jnp.inexact):
         wide = "complex128" if jnp.issubdtype(before.dtype, jnp.complexfloating) else "float64"
         old = before.reshape(-1).astype(wide)
-        share = math.sqrt(float(jnp.finfo(before.dtype).eps)) if rtol is None else rtol
+        finfo: Any = ml_dtypes.finfo
+        share = math.sqrt(float(finfo(before.dtype).eps)) if rtol is None else rtol
         tolerance = share * float(np.abs(old[np.isfinite(old)]).max(initial=0.0))
     if types[0] != types[1]:
         return ReplayedOutput(path, *types, False, False, None, None, tolerance)

@@ -268,6 +268,11 @@ def test_a_record_that_is_no_object_is_refused(tmp_path):
     assert codes(path) == ["NQX436"]
 
 
+def test_a_function_written_beside_an_accelerator_runs_on_the_cpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax.export, "default_export_platform", lambda: "cuda")
+    assert s.replayed(written(tmp_path / "ckpt")).exact
+
+
 def test_a_function_of_another_platform_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(jax.export, "default_export_platform", lambda: "tpu")
     export = jax.export.export
