@@ -328,3 +328,14 @@ def test_a_function_of_what_is_not_saved_is_refused(tmp_path):
     with pytest.raises(s.SerializationError) as error:
         s.export(state, tmp_path / "ckpt", replay={"f": kept}, metadata={"replay": 1})
     assert error.value.code == "NQX430" and not (tmp_path / "ckpt").exists()
+
+
+def test_a_migration_back_and_forth_and_the_method_keep_the_function(tmp_path, schema):
+    state = s.load_schema(schema).at(2).root(
+        weights=np.ones((4, 3)), bias=np.zeros(4), note="a", scale=0.5
+    )  # fmt: skip
+    kept = s.replay(lambda net, x: net.scale * (net.weights @ x).sum(), state, np.ones(3))
+    path = state.export(tmp_path / "new", replay={"f": kept})
+    old = s.migrate(path, tmp_path / "old", to=1).out
+    assert "kernel" in json.loads((old / "manifest.json").read_text())["manifest"]["fields"]
+    assert s.replayed(old).exact
