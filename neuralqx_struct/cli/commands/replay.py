@@ -33,7 +33,7 @@ COMMAND = Command(
         TRUST,
         LIMITS,
     ),
-    examples=("replay ckpt", "replay ckpt --rtol 1e-6"),
+    examples=("replay kept", "replay kept --rtol 1e-6"),
     members=("replay",),
     needs_jax=True,
 )
