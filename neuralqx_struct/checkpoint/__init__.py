@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import jax
 import numpy as np
@@ -36,6 +36,7 @@ from neuralqx_struct.checkpoint.loading import (
     load,
 )
 from neuralqx_struct.checkpoint.metadata import plain_metadata
+from neuralqx_struct.checkpoint.replay import Replay, with_replays
 from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.dtypes import dtype_name
@@ -56,9 +57,6 @@ from neuralqx_struct.references import class_ref
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
-
-if TYPE_CHECKING:
-    from neuralqx_struct.checkpoint.replay import Replay
 
 __all__ = [
     "ExportOptions",
@@ -220,8 +218,6 @@ def save(
         )
         if not replay:
             return held
-        from neuralqx_struct.checkpoint.replay import with_replays  # few exports need it
-
         return replace(held, document=with_replays(held, obj, replay))
 
     with saving():
