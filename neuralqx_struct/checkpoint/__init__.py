@@ -218,7 +218,7 @@ def save(
         )
         if not replay:
             return held
-        return replace(held, document=with_replays(held, obj, replay))
+        return replace(held, document=with_replays(held, obj, replay, limits))
 
     with saving():
         if not (asynchronous or together):

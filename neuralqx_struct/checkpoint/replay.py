@@ -308,7 +308,9 @@ def _texts(value: Any) -> Iterable[str]:
         yield value
 
 
-def with_replays(payload: Payload, obj: Any, replays: Mapping[str, Replay]) -> dict[str, Any]:
+def with_replays(
+    payload: Payload, obj: Any, replays: Mapping[str, Replay], limits: Limits | None
+) -> dict[str, Any]:
     """The document of a payload with functions in its metadata.
 
     Raises:
@@ -318,7 +320,7 @@ def with_replays(payload: Payload, obj: Any, replays: Mapping[str, Replay]) -> d
     metadata = dict(document.get("metadata", {}))
     if REPLAY in metadata:
         raise _unsaved(f"expected metadata without the member {REPLAY!r}, got one", "rename it")
-    stored = {_text(path) for path, _ in leaves_with_paths(_raw(payload, abstract=True))}
+    stored = {_text(path) for path, _ in leaves_with_paths(_raw(payload, limits, abstract=True))}
     found = {}
     for name, each in replays.items():
         if not isinstance(name, str) or not isinstance(each, Replay) or each.state is not obj:
@@ -343,9 +345,10 @@ def with_replays(payload: Payload, obj: Any, replays: Mapping[str, Replay]) -> d
     return {**document, "metadata": {**metadata, REPLAY: found}}
 
 
-def _raw(payload: Payload, *, abstract: bool = False) -> Any:
+def _raw(payload: Payload, limits: Limits | None, *, abstract: bool = False) -> Any:
+    """The tree of a payload without classes."""
     state = {**payload.document, "array_data": payload.arrays}
-    return from_state_dict(state, raw=True, abstract=abstract)
+    return from_state_dict(state, raw=True, abstract=abstract, limits=limits)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -398,7 +401,14 @@ def replayed(
             )
         outputs: list[ReplayedOutput] = []
         for name, record in records.items():
-            outputs += _run(payload, name, _checked(name, record), rtol, tuple(trust))
+            outputs += _run(
+                payload,
+                name,
+                _checked(name, record),
+                rtol=rtol,
+                trust=tuple(trust),
+                limits=limits,
+            )
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
     written = {name: record["platform"] for name, record in records.items()}
@@ -458,12 +468,18 @@ def _damaged(name: str, got: object) -> SerializationError:
 
 
 def _run(
-    payload: Payload, name: str, record: Any, rtol: float | None, trust: tuple[str, ...]
+    payload: Payload,
+    name: str,
+    record: Any,
+    *,
+    rtol: float | None,
+    trust: tuple[str, ...],
+    limits: Limits | None,
 ) -> list[ReplayedOutput]:
     """Runs a function and compares its outputs."""
     payload = _of_version(payload, name, record.get("schema"), trust)
     with jax.enable_x64(record["x64"]):  # numbers have the widths that they were traced with
-        leaves = {_text(path): leaf for path, leaf in leaves_with_paths(_raw(payload))}
+        leaves = {_text(path): leaf for path, leaf in leaves_with_paths(_raw(payload, limits))}
         arguments = record["arguments"]
         missing = [path for path in arguments if path not in leaves]
         if missing:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct.manifest import Limits
 from tests.builders import edit, invoke
 
 VERSIONS = (
@@ -250,6 +251,16 @@ def test_a_change_within_the_tolerance_is_not_exact(tmp_path):
     found = s.replayed(near)
     assert found.equal and not found.exact and found.outputs[0].different
     assert not s.replayed(near, rtol=0.0).equal
+
+
+def test_a_state_above_the_limits_needs_them_in_the_reader_too(tmp_path):
+    limits = Limits(depth=900)
+    state = {"w": jnp.ones(2)}
+    for _ in range(300):
+        state = {"a": state}
+    path = written(tmp_path / "ckpt", state, lambda state, x: jnp.ones(2), limits=limits)
+    assert set(codes(path)) == {"NQX005"}
+    assert s.replayed(path, limits=limits).exact
 
 
 def test_a_bundle_without_a_function_is_refused(tmp_path):
