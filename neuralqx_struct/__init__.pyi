@@ -12,6 +12,8 @@ from neuralqx_struct.checkpoint import to_state_dict as to_state_dict
 from neuralqx_struct.checkpoint.dicts import from_dict as from_dict
 from neuralqx_struct.checkpoint.jax_export import register_jax_export as register_jax_export
 from neuralqx_struct.checkpoint.meshes import shardings as shardings
+from neuralqx_struct.checkpoint.replay import replay as replay
+from neuralqx_struct.checkpoint.replay import replayed as replayed
 from neuralqx_struct.checkpoint.schemas import schema_of as schema_of
 from neuralqx_struct.checkpoint.warm_start import warm_start as warm_start
 from neuralqx_struct.classes.documents import dump_schema as dump_schema

@@ -11,8 +11,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -35,6 +36,7 @@ from neuralqx_struct.checkpoint.loading import (
     load,
 )
 from neuralqx_struct.checkpoint.metadata import plain_metadata
+from neuralqx_struct.checkpoint.replay import Replay, with_replays
 from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.dtypes import dtype_name
@@ -78,6 +80,7 @@ class ExportOptions(TypedDict, total=False):
     check: bool
     limits: Limits | None
     storage_options: Options | None
+    replay: Mapping[str, Replay] | None
 
 
 def to_state_dict(
@@ -131,6 +134,7 @@ def export(
     check: bool = True,
     limits: Limits | None = None,
     storage_options: Options | None = None,
+    replay: Mapping[str, Replay] | None = None,
 ) -> Path | PendingBundle:
     """Saves an object as a bundle: a directory, or with the suffix ``.zip`` one file.
 
@@ -152,6 +156,7 @@ def export(
             are saved anyway, and ``load(path, raw=True)`` reads them.
         limits: Sizes above which the object is refused; a bundle above the default ones needs them in every reader too.
         storage_options: Options of fsspec for a URL, such as keys.
+        replay: Functions of the object by name, made by :func:`~neuralqx_struct.replay`, which are kept in the metadata.
 
     Returns:
         The path, of a URL an object that ``load`` takes and whose text is the URL without passwords; with ``asynchronous`` a :class:`~neuralqx_struct.bundle.writing.PendingBundle`, whose
@@ -178,6 +183,7 @@ def export(
         check=check,
         limits=limits,
         storage_options=storage_options,
+        replay=replay,
     )
 
 
@@ -194,6 +200,7 @@ def save(
     check: bool = True,
     limits: Limits | None = None,
     storage_options: Options | None = None,
+    replay: Mapping[str, Replay] | None = None,
     around: AbstractContextManager[object] | None = None,
 ) -> Path | PendingBundle:
     """As :func:`export`; ``around`` is left when the bundle is complete, and entered by one process only."""
@@ -206,9 +213,12 @@ def save(
     def payload() -> Payload:
         if alone:
             settle(path)
-        return snapshot(
+        held = snapshot(
             obj, copy=copy, spread=together, metadata=metadata, check=check, limits=limits
         )
+        if not replay:
+            return held
+        return replace(held, document=with_replays(held, obj, replay, limits))
 
     with saving():
         if not (asynchronous or together):

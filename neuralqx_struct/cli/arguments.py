@@ -176,6 +176,17 @@ def parse_tries(text: str) -> int:
     return int(text)
 
 
+def parse_rtol(text: str) -> float:
+    """A relative tolerance."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise ValueError(f"expected a tolerance such as 1e-6, got {text!r}")
+    return found
+
+
 def parse_limit(text: str) -> tuple[str, int]:
     """The name and value of a limit.
 

@@ -67,6 +67,9 @@ def made(tmp_path_factory):
     (top / "report.html").write_text("an older one")
     (top / "vmc_state.py").write_text("an older one")
     write(top / "model.safetensors", "safetensors", {"w": np.zeros((3, 4), "f4")})
+    state = {"w": np.ones(3)}
+    total = s.replay(lambda state: state["w"].sum(), state)
+    s.export(state, top / "kept", replay={"total": total})
     _, layout = s.infer(top / "model.safetensors").write(top / "schemas" / "net")
     layout.with_name("hf.yaml").write_text(
         layout.read_text().replace("layout: safe", "layout: hf # ")
@@ -180,6 +183,7 @@ CODES = {
     "inspect": ("ckpt", "ckpt --filter tag:nothing", "ckpt --filter what:x"),
     "report": ("ckpt --out new.html", "broken --out new.html", "ckpt --out report.html"),
     "verify": ("ckpt", "damaged", "nowhere"),
+    "replay": ("kept", "ckpt", "nowhere"),
     "diff": ("ckpt schemas/vmc_state", "broken schemas/vmc_state", "ckpt nowhere"),
     "diff --values": ("runs/a runs/b", "runs/a model.safetensors", "runs/a nowhere"),
     "breaking": ("schemas --against git:HEAD", "changed --against point", "nowhere --against ckpt"),

@@ -77,6 +77,7 @@ CALLS = {
     "verify": ("verify", GOLDEN),
     "inspect": ("inspect", GOLDEN),
     "report": ("report", GOLDEN, "--out", "report.html"),
+    "replay": ("replay", GOLDEN),
     "diff": ("diff", SCHEMA / "v1.yaml", SCHEMA / "v3.yaml"),
     "breaking": ("breaking", SCHEMA, "--against", SCHEMA),
     "migrate": ("migrate", GOLDEN, "--out", "migrated", "--schema", SCHEMA),

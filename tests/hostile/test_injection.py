@@ -233,6 +233,9 @@ def hostile(tmp_path_factory):
     old = s.load_schema(folder / "a").at(1)
     data = np.arange(3, dtype="float32")
     old.A(x=data, text=EVIL).export(folder / "runs" / FOLDER, metadata={EVIL: EVIL})
+    state = {"w": data}
+    doubled = s.replay(lambda state: {EVIL: state["w"] * 2}, state)
+    s.export(state, folder / "kept", replay={EVIL: doubled})
     for name, change in (("one", 0), ("two", 1)):
         tree = {EVIL: data + change, "y" * 5000: data, "text": EVIL * (1 + change), 1: {EVIL: [2]}}
         s.export(tree, folder / name, metadata={EVIL: EVIL, "z" * 5000: 1})
@@ -252,6 +255,7 @@ ABOUT_FILES = {
     "inspect deep": (f"runs/{FOLDER}", "--depth", "0"),
     "inspect foreign": ("one.safetensors", "--stats"),
     "report": ("one", "--out", "new/page.html"),
+    "replay": ("kept",),
     "diff": ("a/v1.yaml", "a/v2.yaml"),
     "diff values": ("one", "two", "--values"),
     "diff foreign": ("one.safetensors", "two.safetensors", "--values"),

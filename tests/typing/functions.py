@@ -18,6 +18,11 @@ class Net(s.Struct):
 
 net = Net(1.0)
 
+
+def product(net: Net, x: float) -> float:
+    return net.w * x
+
+
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 assert_type(
@@ -26,6 +31,9 @@ assert_type(
 assert_type(s.export(net, "ckpt", store="orbax", asynchronous=True), PendingBundle)
 assert_type(net.export("ckpt", store="orbax", asynchronous=True).wait(), Path)
 assert_type(net.export("ckpt", store="orbax"), Path)
+kept = s.replay(product, net, 2.0)
+assert_type(net.export("ckpt", replay={"product": kept}), Path)
+assert_type(s.replayed("ckpt", rtol=1e-6).equal, bool)
 run = s.Series("run", keep_last=3, keep_best=("energy", "min"), keep_every=1000)
 assert_type(run.save(1, net, {"energy": -1.5}, overwrite=True), Path)
 assert_type(run.save(1, net, asynchronous=True), PendingBundle)

@@ -49,6 +49,7 @@ COMMANDS: Final = _Commands(
     "inspect",
     "report",
     "verify",
+    "replay",
     "diff",
     "breaking",
     "migrate",
