@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from tests.builders import REGISTRIES, ROOT
+from tests.builders import REGISTRIES, ROOT, every
 
 PACKAGE = ROOT / "neuralqx_struct"
 TESTS = ROOT / "tests"
@@ -30,7 +30,7 @@ def root_modules():
     return {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: path.stem)
+@every("path", sorted(TESTS.rglob("*.py")))
 def test_no_file_imports_a_test_file(path):
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]

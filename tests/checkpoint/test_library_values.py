@@ -20,6 +20,7 @@ from flax.training.train_state import TrainState
 
 import neuralqx_struct as s
 from neuralqx_struct.trees import leaves_with_paths
+from tests.builders import every
 
 
 class Holder(s.Struct):
@@ -71,8 +72,8 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("form", ["memory", "disk"])
-@pytest.mark.parametrize("name", VALUES)
+@every("form", ["memory", "disk"])
+@every("name", VALUES)
 def test_it_comes_back_as_what_it_was(name, form, tmp_path):
     value = Holder(VALUES[name])
     again = (

@@ -14,6 +14,7 @@ from neuralqx_struct.classes.instance_checks import see_value
 from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.conformance import conform
+from tests.builders import every
 
 HEAD = 'language: "1"\nschema: lab.sound{number}\nversion: 1\nroot: R\n'
 NUMBERS = itertools.count()
@@ -148,7 +149,7 @@ ONE_FIELD = {
 }
 
 
-@pytest.mark.parametrize("declared", ONE_FIELD)
+@every("declared", ONE_FIELD)
 def test_values_of_one_field(declared):
     cls = schema({"x": declared}, more="enums: {Mode: [slow, fast]}\n").R
     usual, rare, wrong = ONE_FIELD[declared]

@@ -26,6 +26,7 @@ from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.registration import register_class
 from neuralqx_struct.tools.linting import lint_document
 from neuralqx_struct.types import type_names
+from tests.builders import every
 
 # --- text: generated documents -------------------------------------------------------------------------------------
 
@@ -275,7 +276,7 @@ def declared(hint, **options):
     return document, document.structs["State"].fields["x"], report
 
 
-@pytest.mark.parametrize(
+@every(
     ("hint", "text"),
     [
         (bool, "bool"),
@@ -325,7 +326,6 @@ def declared(hint, **options):
         (object, "pytree"),
         (T, "pytree"),
     ],
-    ids=str,
 )
 def test_annotations_become_types(hint, text):
     _, read, report = declared(hint)

@@ -19,6 +19,7 @@ from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.printing import MOST_BITS
+from tests.builders import every
 
 
 def round_trip(value):
@@ -50,7 +51,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
+@every("value", VALUES)
 def test_every_plain_value(value):
     again = round_trip(value)
     assert type(again) is type(value) and again == value
@@ -203,7 +204,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@every("case", REFUSED)
 def test_what_cannot_be_saved_is_refused_with_its_path(case):
     value, fragment = REFUSED[case]
     encoder = Encoder(PLAIN_CODECS.extended([BOX]))

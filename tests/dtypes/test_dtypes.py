@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from neuralqx_struct.dtypes import DTYPES
+from tests.builders import every
 
 
-@pytest.mark.parametrize("name", sorted(DTYPES))
+@every("name", sorted(DTYPES))
 def test_properties_are_those_of_the_libraries(name):
     known = DTYPES[name]
     dtype = np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

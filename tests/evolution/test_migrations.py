@@ -20,7 +20,7 @@ from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.text.loader import read_text
-from tests.builders import doc, payload
+from tests.builders import doc, every, payload
 
 
 def fields_of(held):
@@ -286,7 +286,7 @@ PROOFS = {
 }
 
 
-@pytest.mark.parametrize("case", PROOFS.values(), ids=PROOFS)
+@every("case", PROOFS.values())
 def test_prove(case):
     old, new, expected = case
     found = prove(old, new)
@@ -445,8 +445,8 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize("migrated", [True, False])
-@pytest.mark.parametrize("declared", TYPES)
+@every("migrated", [True, False])
+@every("declared", TYPES)
 def test_hints_about_fields_that_come_and_go_can_be_pasted(declared, migrated):
     members = {**B, "enums": {"E": ["no", "yes"]}}
     without, held = {"kept": "B", **N}, {"kept": "B", **N, "x": declared}

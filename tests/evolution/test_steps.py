@@ -23,12 +23,12 @@ from neuralqx_struct.schema.migration import StepItem
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.types.text import format_type, parse_type
-from tests.builders import F4, STEPS, bounded, conforms, doc, payload, same, up, value
+from tests.builders import F4, STEPS, bounded, conforms, doc, every, payload, same, up, value
 
 # Each step: what it is applied to, and what comes out.
 
 
-@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
+@every("case", STEPS.values())
 def test_step(case):
     fields, wanted, step, values, expected = case
     if isinstance(values.get("a"), dict) and values["a"].get("__kind__") == "prng-key":
@@ -51,7 +51,7 @@ def test_step(case):
     assert list(after.document["manifest"]["fields"]) == list(wanted)
 
 
-@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
+@every("case", STEPS.values())
 def test_inverse_on_declarations(case):
     fields, wanted, step, _, _ = case
     old, new = doc(fields), doc(wanted, 2, [step])
@@ -64,7 +64,7 @@ def test_inverse_on_declarations(case):
     assert differences(old, result) == [] or not back
 
 
-@pytest.mark.parametrize("name", [n for n in STEPS if n not in ("fill", "unwrap_key")])
+@every("name", [n for n in STEPS if n not in ("fill", "unwrap_key")])
 def test_inverse_on_payloads(name):
     fields, wanted, step, values, _ = STEPS[name]
     old, new = doc(fields), doc(wanted, 2, [step])
@@ -441,9 +441,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("step", "code", "word"), REFUSED, ids=[f"{s.step_name(x)}-{w}" for x, _, w in REFUSED]
-)
+@every(("step", "code", "word"), REFUSED)
 def test_declaration_refuses(step, code, word):
     more = {
         "c2": "complex64[n]",
@@ -823,8 +821,8 @@ def is_same(old, new):
     return old == new and math.copysign(1, old) == math.copysign(1, new)
 
 
-@pytest.mark.parametrize("new", SMALL)
-@pytest.mark.parametrize("old", SMALL)
+@every("new", SMALL)
+@every("old", SMALL)
 def test_an_exact_cast_keeps_each_number_or_refuses_it(old, new):
     for number in every_value(old):
         one = np.array([number])
@@ -838,8 +836,8 @@ def test_an_exact_cast_keeps_each_number_or_refuses_it(old, new):
             assert is_same(float(number), float(made))
 
 
-@pytest.mark.parametrize("new", [name for name in DTYPES if name != "bool"])
-@pytest.mark.parametrize("old", SMALL)
+@every("new", [name for name in DTYPES if name != "bool"])
+@every("old", SMALL)
 def test_promotion_is_what_a_cast_of_every_value_says(old, new):
     every = every_value(old)
     try:
@@ -988,8 +986,8 @@ def tower(operation, leaf, levels=40, repeats=8):
     return {**known, f"d{levels}": parse(leaf)}
 
 
-@pytest.mark.parametrize("operation", [" + ", " * ", " - ", " // "])
-@pytest.mark.parametrize("leaf", ["n", "9", "n + m", "n * m + k", "2 ** 60 * n"])
+@every("operation", [" + ", " * ", " - ", " // "])
+@every("leaf", ["n", "9", "n + m", "n * m + k", "2 ** 60 * n"])
 def test_same_size_of_towers_ends(operation, leaf):
     known = tower(operation, leaf)
     with bounded():
@@ -1012,7 +1010,7 @@ def test_same_size_of_a_long_chain():
     assert same_size(parse("d0"), parse("d4000 + 4000"), known)
 
 
-@pytest.mark.parametrize(
+@every(
     ("have", "want", "readable"),
     [
         ("int", "int | null", True),
@@ -1066,7 +1064,7 @@ def test_every_declared_step_is_implemented():
     assert {name: kind.model | None for name, kind in s.STEPS.items()} == declared
 
 
-@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
+@every("case", STEPS.values())
 def test_step_text_is_what_a_schema_file_says(case):
     import yaml
 

@@ -47,6 +47,7 @@ from tests.builders import (
     Stat,
     State,
     Tagged,
+    every,
     named,
 )
 
@@ -394,7 +395,7 @@ class Pair(typing.NamedTuple):
     b: object
 
 
-@pytest.mark.parametrize(
+@every(
     ("make", "message"),
     [
         (

@@ -15,7 +15,7 @@ from neuralqx_struct.cli.formats import FORMATS as STYLES
 from neuralqx_struct.cli.report import Report
 from neuralqx_struct.errors import Diagnostic, printable
 from neuralqx_struct.manifest.text import format_manifest
-from tests.builders import invoke
+from tests.builders import every, invoke
 
 EVIL = (
     "x\n::error::forged ##[error]forged\x1b[31m\u200f\u202e\u2028\r[red]\u200b\u2060\U000e0041<b>"
@@ -174,7 +174,7 @@ def test_reports_escape_text(layout):
         assert not STEERING.search(STYLES[style]("x", report))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every("name", COMMANDS)
 def test_words_of_a_command_line(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     command = COMMANDS[name]

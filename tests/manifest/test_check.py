@@ -14,14 +14,14 @@ from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest import WRITER
 from neuralqx_struct.manifest import check as m
 from neuralqx_struct.manifest.text import format_manifest, read_document
-from tests.builders import ARRAY, BAD, GOOD, RECORD, ROOT, document
+from tests.builders import ARRAY, BAD, GOOD, RECORD, ROOT, document, every
 
 
 def test_a_good_manifest():
     assert m.check_manifest(GOOD) == []
 
 
-@pytest.mark.parametrize(("value", "codes", "path"), BAD)
+@every(("value", "codes", "path"), BAD)
 def test_bad_manifests(value, codes, path):
     found = m.check_manifest(value)
     assert {d.code for d in found} == codes

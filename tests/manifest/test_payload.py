@@ -12,7 +12,7 @@ from neuralqx_struct.manifest import Limits, raise_findings
 from neuralqx_struct.manifest.kinds import iter_nodes
 from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.paths import FieldName, format_path
-from tests.builders import document
+from tests.builders import document, every
 
 
 def node(name="w", dtype="float32", shape=(2,)):
@@ -160,7 +160,7 @@ NUMPY = [
 ]
 
 
-@pytest.mark.parametrize("name", [*NUMPY, *AVAILABLE])
+@every("name", [*NUMPY, *AVAILABLE])
 def test_dtype_names_are_inverse(name):
     dtype = dtype_named(name)
     assert dtype_name(dtype) == name

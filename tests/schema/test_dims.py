@@ -10,7 +10,7 @@ from neuralqx_struct.expressions import parse
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.tools.linting import lint_document
-from tests.builders import bounded, doc
+from tests.builders import bounded, doc, every
 
 
 def shape(text):
@@ -34,7 +34,7 @@ def sizes(solver):
     return solver.sizes()
 
 
-@pytest.mark.parametrize(
+@every(
     ("arrays", "expected"),
     [
         ([("n, m", (3, 4))], {"n": 3, "m": 4}),

@@ -9,6 +9,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.language import language_schema
 from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.text.loader import read_file, read_text
+from tests.builders import every
 
 GOOD = """\
 language: "1"
@@ -76,7 +77,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@every("case", WRONG)
 def test_positions_of_mistakes(case):
     text, expected = WRONG[case]
     with pytest.raises(SchemaError) as caught:

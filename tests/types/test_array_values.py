@@ -8,6 +8,7 @@ import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.classes.compiler import classes_of
 from neuralqx_struct.schema.series import load_series
+from tests.builders import every
 
 HEAD = 'language: "1"\nschema: lab.x\nversion: {}\nroot: A\nstructs:\n  A:\n    fields:\n      w: "float32[n]"\n'
 
@@ -70,8 +71,8 @@ def test_a_default_beyond_the_dtype_does_not_lint(declared, value, hint):
     assert hint in found.hint
 
 
-@pytest.mark.parametrize("step", STEPS, ids=["add", "fill", "undo_default"])
-@pytest.mark.parametrize(("declared", "value", "hint"), REFUSED[:-1])
+@every("step", STEPS)
+@every(("declared", "value", "hint"), REFUSED[:-1])
 def test_a_step_beyond_the_dtype_does_not_lint(tmp_path, step, declared, value, hint):
     with pytest.raises(s.SchemaError) as caught:
         s.load_schema(history(tmp_path / "x", step, declared, value))
