@@ -57,7 +57,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", CONFLICTS)
+@every("case", CONFLICTS)
 def test_arguments_that_contradict_each_other(case):
     arguments, fragment = CONFLICTS[case]
     with pytest.raises(ValueError, match=fragment):

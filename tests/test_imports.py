@@ -80,7 +80,7 @@ export.payload_schema(head), stubs.stub_module(head, "x")""",
 }
 
 
-@pytest.mark.parametrize("case", LIGHT)
+@every("case", LIGHT)
 def test_what_stays_unimported(case, root, monkeypatch):
     monkeypatch.chdir(root)
     code, absent = LIGHT[case]

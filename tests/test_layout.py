@@ -5,8 +5,6 @@ import importlib
 import re
 import tomllib
 
-import pytest
-
 from tests.builders import REGISTRIES, ROOT, every
 
 PACKAGE = ROOT / "neuralqx_struct"
@@ -86,6 +84,6 @@ def test_one_function_parses_text_as_python():
         assert {path.relative_to(PACKAGE).as_posix() for path in found} == places
 
 
-@pytest.mark.parametrize(("module", "name"), REGISTRIES)
+@every(("module", "name"), REGISTRIES)
 def test_the_registries_that_are_reset_exist(module, name):
     assert isinstance(getattr(importlib.import_module(f"neuralqx_struct.{module}"), name), dict)

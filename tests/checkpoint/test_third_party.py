@@ -239,7 +239,7 @@ def advance(step, train, count):
     return train
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
+@every("name", OPTIMISERS)
 def test_training_goes_on_from_what_was_saved(name, tmp_path):
     optimiser = OPTIMISERS[name]()
     step = trainer(optimiser)

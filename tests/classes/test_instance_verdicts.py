@@ -367,7 +367,7 @@ def tree(c, *sizes, checked=True):
     return top
 
 
-@pytest.mark.parametrize("name", SEVERAL)
+@every("name", SEVERAL)
 def test_sizes_of_several_fields(name):
     fields, cases = SEVERAL[name]
     c = schema(fields, more=DIMS, structs=DENSE + LAYER + TREE + BAG)
@@ -403,7 +403,7 @@ CONSTRAINTS = {
 }
 
 
-@pytest.mark.parametrize("text", CONSTRAINTS)
+@every("text", CONSTRAINTS)
 def test_constraints(text):
     fields = {
         "x": "float",
@@ -504,9 +504,7 @@ def test_opaque_values_and_structs_of_other_documents():
     )
 
 
-@pytest.mark.parametrize(
-    "value", [1.5, -1e-300, 0.0, -0.0, NAN, INF, 2, True, "a", None, (1.0, 0.0), 1j]
-)
+@every("value", [1.5, -1e-300, 0.0, -0.0, NAN, INF, 2, True, "a", None, (1.0, 0.0), 1j])
 def test_the_keys_of_static_values_are_those_of_the_layout(value):
     class Held(s.Struct):
         x: object = s.field(static=True)

@@ -134,7 +134,7 @@ def test_limits_of_stacked_structs_hold_for_each_layer(convert):
             schema.R(layers=layers)
 
 
-@pytest.mark.parametrize(
+@every(
     ("declared", "limit", "codes"),
     [
         ("int8[]", {"ge": 0}, []),

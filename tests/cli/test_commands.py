@@ -388,8 +388,8 @@ def test_usage_errors_exit_with_2_and_say_so_on_stderr(words):
     assert result.stderr
 
 
-@pytest.mark.parametrize("style", [("--format", "json"), ("--format=json",)])
-@pytest.mark.parametrize(
+@every("style", [("--format", "json"), ("--format=json",)])
+@every(
     ("words", "command", "part"),
     [
         (("validate",), "validate", "PATH"),

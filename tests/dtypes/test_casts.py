@@ -92,8 +92,8 @@ def test_an_exact_cast_changes_no_value(old, new):
 WHOLE = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7), "uint64": (0, 2**64 - 1)}
 
 
-@pytest.mark.parametrize("name", [*WHOLE, "int64"])
-@pytest.mark.parametrize("source", ["float32", "float64", "bfloat16"])
+@every("name", [*WHOLE, "int64"])
+@every("source", ["float32", "float64", "bfloat16"])
 def test_integers_of_floats_are_the_same_on_all_processors(name, source):
     low, high = WHOLE.get(name, (-(2**63), 2**63 - 1))
     given = np.array([1.75, -1.75, -0.0, math.nan, math.inf, -math.inf, 1e30, -1e30], source)

@@ -95,7 +95,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@every("name", REFUSED)
 def test_declarations_refuse(name):
     step, code, word = REFUSED[name]
     old = doc({"params": "P", "int8s": "int8[2]"}, structs=P)

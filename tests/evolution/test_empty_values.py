@@ -241,7 +241,7 @@ OPEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OPEN)
+@every("name", OPEN)
 def test_a_stop_names_a_python_step_that_chooses(name):
     before, after, step, values, code, path, chosen = OPEN[name]
     old = doc({**SHOWS, **before}, structs=LAYER)
@@ -277,7 +277,7 @@ DICTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "store"),
     [
         *((name, "npz") for name in DICTS),

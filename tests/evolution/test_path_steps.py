@@ -109,7 +109,7 @@ def test_null_stays_null(tmp_path):
     assert lab.load(tmp_path / "old").params is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("step", "code", "words"),
     [
         (s.steps.rename_path(field="params", path="a", to="a"), "NQX306", "expected another path"),

@@ -395,7 +395,7 @@ PROVED = {
 }
 
 
-@pytest.mark.parametrize("case", PROVED.values(), ids=PROVED)
+@every("case", PROVED.values())
 def test_a_size_that_is_proved_is_read(case):
     old, new, values = case
     held, series = payload(old, values), series_of([old, new])

@@ -203,7 +203,7 @@ IN_LISTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", IN_LISTS)
+@every("name", IN_LISTS)
 def test_an_empty_list_shows_no_size_of_its_items(name):
     before, after, least, accepted = IN_LISTS[name]
     raw = {

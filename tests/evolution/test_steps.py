@@ -547,7 +547,7 @@ BAD_PAYLOADS = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_PAYLOADS.values(), ids=BAD_PAYLOADS)
+@every("case", BAD_PAYLOADS.values())
 def test_payload_that_is_not_of_its_version(case):
     fields, wanted, step, values, code = case
     old, new = doc(fields), doc(wanted, 2, [step])
@@ -650,7 +650,7 @@ IN = {
 }
 
 
-@pytest.mark.parametrize(("declared", "default", "expected"), VALUES)
+@every(("declared", "default", "expected"), VALUES)
 def test_added_values_become_what_the_type_says(declared, default, expected):
     new = doc({"b": declared}, 2, [s.add(field="b", default=default)], **IN)
     after = up(doc({}, **IN), new, {})
@@ -683,7 +683,7 @@ WRONG_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "default"), WRONG_VALUES)
+@every(("declared", "default"), WRONG_VALUES)
 def test_added_values_that_do_not_fit(declared, default):
     with pytest.raises(SchemaError) as caught:
         s.apply_to_document(
@@ -706,7 +706,7 @@ NOT_SHOWN = {
 }
 
 
-@pytest.mark.parametrize("case", NOT_SHOWN.values(), ids=NOT_SHOWN)
+@every("case", NOT_SHOWN.values())
 def test_a_value_needs_sizes_that_every_payload_shows(case):
     fields, declared, default, code = case
     structs = {"structs": {"In": {"x": "int8[n]"}}}
@@ -900,7 +900,7 @@ INEXACT = [
 ]
 
 
-@pytest.mark.parametrize(("array", "dtype", "index", "code"), INEXACT)
+@every(("array", "dtype", "index", "code"), INEXACT)
 def test_exact_cast_refuses(array, dtype, index, code):
     with pytest.raises(MigrationError) as caught:
         cast(array, dtype, exact=True, path="$.x")
@@ -926,7 +926,7 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("array", "dtype"), EXACT)
+@every(("array", "dtype"), EXACT)
 def test_exact_cast_keeps_every_value(array, dtype):
     there = cast(array, dtype, exact=True, path="$")
     assert there.shape == array.shape
@@ -956,7 +956,7 @@ def test_complex_parts_bit_by_bit(real, imaginary):
 # Sizes.
 
 
-@pytest.mark.parametrize(
+@every(
     ("a", "b", "known", "equal"),
     [
         ("2 * (n + 1)", "n + n + 2", {}, True),
@@ -1182,7 +1182,7 @@ def test_laws(history):
     assert same(value(back.document["manifest"], back.arrays), values)
 
 
-@pytest.mark.parametrize(
+@every(
     ("build", "message"),
     {
         "no text": (

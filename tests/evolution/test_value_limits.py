@@ -57,8 +57,8 @@ VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", VALUES)
-@pytest.mark.parametrize("value", [7, 3])
+@every("name", VALUES)
+@every("value", [7, 3])
 def test_values_of_steps_keep_the_limits_of_later_and_earlier_versions(name, value):
     *fields, first, second, code = VALUES[name](value)
     one, two, three = ({"n": "int", **each} for each in fields)

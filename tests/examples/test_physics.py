@@ -69,8 +69,8 @@ def test_lanczos_finds_the_lowest_eigenvalue_of_the_dense_matrix(n_sites: int, h
     )
 
 
-@pytest.mark.parametrize("h", [-0.5, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("n_sites", [4, 5, 9, 10])
+@every("h", [-0.5, 0.5, 1.0, 2.0])
+@every("n_sites", [4, 5, 9, 10])
 def test_lanczos_agrees_with_the_free_fermions(n_sites: int, h: float) -> None:
     assert ising.exact_energy(n_sites, h) == pytest.approx(
         ising.free_fermion_energy(n_sites, h), rel=1e-10

@@ -57,12 +57,12 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("text", VALUES)
+@every("text", VALUES)
 def test_values_are_those_of_python(text):
     assert repr(value(text)) == repr(eval(text))
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "expected"),
     [
         ("size(3)", 1),
@@ -394,7 +394,7 @@ def test_isfinite_asks_the_library_of_the_array_or_compares():
         assert np.array_equal(evaluate(parse("isfinite(x)"), {"x": Old(array)}), np.isfinite(array))
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "message"),
     [
         ("x > 0 and y", "expected one truth value, got bool[2, 3]"),

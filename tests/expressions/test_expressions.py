@@ -270,7 +270,7 @@ def test_names_of_functions_are_only_names():
     assert codes("print") == ["NQX116"]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "message", "hint"),
     [
         ("a + kernel.__len__", "got '__len__' at column 5", "shape(x)"),

@@ -133,9 +133,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "message", "hint"), REFUSED, ids=[text for text, *_ in REFUSED]
-)
+@every(("text", "code", "message", "hint"), REFUSED)
 def test_refused(text, code, message, hint):
     with pytest.raises(SchemaError) as caught:
         evaluate(parse(text), NAMES)

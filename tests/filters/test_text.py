@@ -33,7 +33,7 @@ def test_parse_inverts_str(f):
     assert f.text == str(f)
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "expected"),
     [
         ("tag:trainable & !path:*/bias", WithTag("trainable") & ~PathGlob("*/bias")),

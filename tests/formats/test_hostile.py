@@ -178,7 +178,7 @@ NPY = {
 }
 
 
-@pytest.mark.parametrize("name", NPY)
+@every("name", NPY)
 def test_npy_and_npz(tmp_path, name):
     data, code = NPY[name]
     (tmp_path / "m.npy").write_bytes(data)

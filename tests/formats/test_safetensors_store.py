@@ -122,7 +122,7 @@ def test_a_forged_file_that_is_right_is_read():
     assert np.array_equal(store.read(*forged(lambda h, b: None))["b"], [0, 1])
 
 
-@pytest.mark.parametrize(
+@every(
     ("change", "code"),
     [
         (lambda h, b: h["b"].update(data_offsets=[8, 16]), "NQX408"),

@@ -253,7 +253,7 @@ def test_member_names_that_lead_out(tmp_path):
     assert sorted(p for p in tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
+@every(
     "file",
     [*NAMES[:10], "arrays.npz/x", "manifest.json", "arrays.exe", "-rf", "x" * 201, 5, None, ["a"]],
 )
@@ -264,7 +264,7 @@ def test_file_names_that_lead_out(tmp_path, file):
     refused(path, "NQX503", "NQX612", "NQX614", "NQX409")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_array_names_lead_nowhere(tmp_path, name):
     """Names of arrays are opaque: whatever they are, they come back, and nothing is written outside."""
     for form in FORMS:
@@ -862,7 +862,7 @@ def node_manifest(node, **members):
     }
 
 
-@pytest.mark.parametrize(
+@every(
     ("look", "case"),
     [
         *((look, case) for look in ("load", "validate") for case in MANY),

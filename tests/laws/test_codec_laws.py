@@ -399,7 +399,7 @@ NESTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("make", NESTS)
+@every("make", NESTS)
 def test_nests_as_deep_as_readers_go(make, tmp_path):
     deepest = nest(NESTS[make], DEFAULT_LIMITS.depth - 1)
     for form in ("memory", "zip"):

@@ -168,7 +168,7 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("text", GOOD)
+@every("text", GOOD)
 def test_sound_layouts(text):
     assert [str(each) for each in findings(text)] == []
     jsonschema.validate(read_text(HEAD + text).data, layout_schema())

@@ -93,7 +93,7 @@ class Word(str):
     __slots__ = ()
 
 
-@pytest.mark.parametrize(
+@every(
     ("path", "value", "code"),
     [
         (("manifest", "items", 0, "__kind__"), Word("list"), "NQX612"),
@@ -143,7 +143,7 @@ def test_findings_are_bounded():
     assert len(m.check_manifest(document({"__kind__": "list", "items": [[]] * 5000}))) == 1000
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "code"),
     [
         (document({1: 2, "__kind__": "struct", "type": "a:B", "fields": {}}), "NQX006"),

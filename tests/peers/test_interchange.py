@@ -145,7 +145,7 @@ def test_our_bundles_load_there(case, suffix, tmp_path):
     assert described(their_io.load(path)) == described(THEIRS[case])
 
 
-@pytest.mark.parametrize("case", THEIRS)
+@every("case", THEIRS)
 def test_state_dicts_go_both_ways(case):
     assert described(s.from_state_dict(their_io.to_state_dict(THEIRS[case]))) == described(
         OURS[case]

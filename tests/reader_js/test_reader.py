@@ -95,7 +95,7 @@ def test_the_reader_refuses_the_refused_vectors_for_the_same_reason(results, nam
     assert found.get("refused") == REFUSED[name], found
 
 
-@pytest.mark.parametrize("name", SOUND)
+@every("name", SOUND)
 def test_the_library_reads_the_vectors(name):
     assert [d for d in s.verify(VECTORS / name) if d.severity != "info"] == []
 

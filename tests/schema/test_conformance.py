@@ -83,7 +83,7 @@ def net(**changes):
 HUGE = {"__kind__": "bigint", "value": "1" + "0" * 5000}
 
 
-@pytest.mark.parametrize(
+@every(
     "changes",
     [
         {"tenths": 0.3},

@@ -68,7 +68,7 @@ def test_json_problem(text, code, line, column):
     assert found[0].hint
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "hint"),
     [
         ('{"a": 1,}', "comma"),

@@ -11,7 +11,7 @@ from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches, objection_to,
 from tests.builders import bounded, every
 
 
-@pytest.mark.parametrize(
+@every(
     "pattern",
     [
         r"[a-z]+",
@@ -34,7 +34,7 @@ def test_ordinary_patterns_are_taken(pattern):
     assert objection_to(pattern) is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("pattern", "code", "reason"),
     [
         ("((ab){300}c){300}" * 4, "NQX117", "fewer repeats"),

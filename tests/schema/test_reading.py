@@ -131,7 +131,7 @@ PLAIN_WORDS = {
 }
 
 
-@pytest.mark.parametrize("case", PLAIN_WORDS)
+@every("case", PLAIN_WORDS)
 def test_a_wrong_sort_of_value_is_one_problem_in_plain_words(case):
     text, message = PLAIN_WORDS[case]
     with pytest.raises(SchemaError) as caught:
@@ -177,7 +177,7 @@ IN_PLACE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", IN_PLACE)
+@every("case", IN_PLACE)
 def test_a_value_of_the_wrong_sort_is_answered_with_what_to_write(case):
     text, hint = IN_PLACE[case]
     with pytest.raises(SchemaError) as caught:
@@ -252,7 +252,7 @@ def test_members_of_other_languages_are_answered_with_ours(member, hint):
     }
 
 
-@pytest.mark.parametrize(
+@every(
     ("members", "line", "meant"),
     [
         ("rooot: A\nstructs: {A: {fields: {x: int}}}", 4, "root"),

@@ -280,7 +280,7 @@ def test_suppressions_are_comments_not_text(parser):
     assert source.warnings == ()
 
 
-@pytest.mark.parametrize(
+@every(
     "comment", ["# nqx: ignore", "# nqx: ignore NQX120", "# nqx: ignore[]", "# nqx: ignore[NQX1]"]
 )
 def test_a_suppression_that_suppresses_nothing_is_a_warning(parser, comment):

@@ -284,7 +284,7 @@ def endless():
     return data
 
 
-@pytest.mark.parametrize(
+@every(
     ("data", "code", "path"),
     [
         ({"a": [math.nan]}, "NQX013", ("a", 0)),
@@ -301,7 +301,6 @@ def endless():
         (endless(), "NQX005", (0,) * 64),
         ([0] * limits.MAX_NODES, "NQX005", ()),
     ],
-    ids=lambda value: repr(value)[:30],
 )
 def test_values_that_cannot_be_written(data, code, path):
     with pytest.raises(SchemaError) as caught:

@@ -226,7 +226,7 @@ def test_nothing_is_imported_before_it_is_asked_for():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "text"),
     [
         (Pair(1, (2,)), "Pair(a=1, b=(2,))"),

@@ -569,7 +569,7 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("name", SLOW)
+@every("name", SLOW)
 def test_drafts_take_bounded_time(tmp_path, name):
     path = write(tmp_path, struct("m:Root", **SLOW[name]()))
     with bounded():

@@ -348,7 +348,7 @@ def test_nothing_is_to_be_said_of_the_shipped_schemas():
     assert {(d.severity, d.code) for d in lint(SCHEMAS)} == {("info", "NQX320")}
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@every("name", SHIPPED)
 def test_every_version_of_the_shipped_schemas_is_frozen(name):
     series = load_series(SCHEMAS / name)
     assert read_lock(SCHEMAS / name) == {
@@ -503,7 +503,7 @@ def test_json_files_give_the_findings_of_yaml_files(version):
     }
 
 
-@pytest.mark.parametrize(
+@every(
     ("code", "wrong"),
     [
         ("NQX009", "rooot: A\n"),
