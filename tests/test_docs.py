@@ -1,6 +1,5 @@
 """The documentation says what the code does: codes, commands, names, examples, and pages that build."""
 
-import ast
 import doctest
 import importlib
 import json
@@ -266,11 +265,6 @@ def test_examples_in_docstrings(name, monkeypatch):
     for example in doctest.DocTestFinder(exclude_empty=True).find(module, name, globs=names):
         runner.run(example, out=told.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(told)
-
-
-@every("path", SOURCES)
-def test_every_module_says_what_it_is(path):
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.text import path_keys
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint, lint_series
-from tests.builders import doc, every
+from tests.builders import doc
 from tests.histories import history
 from tests.histories.comparison import OF_TWO_VERSIONS, Comparison, loaded, outcome
 
@@ -125,8 +125,10 @@ def check(seed, root, forget):
     return len(tried), bad
 
 
-@every("forget", [None, 0, 1])
-@every("first", range(0, 60, 20))
+@pytest.mark.parametrize("forget", [None, 0, 1])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in (20, 40))]
+)
 def test_every_proposed_step_resolves_what_its_message_is_about(tmp_path, first, forget):
     total = 0
     for seed in range(first, first + 20):
