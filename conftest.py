@@ -14,6 +14,7 @@ page. The folder is empty, except for pages that readers are asked to follow in 
 from __future__ import annotations
 
 import doctest
+import gc
 import os
 import re
 import shlex
@@ -227,6 +228,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if _is_run(item, tenth) else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Leaves the thousands of tests out of every later collection of garbage, which would look at all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 def _is_run(item: pytest.Item, tenth: int) -> bool:

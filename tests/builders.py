@@ -4,6 +4,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import inspect
 import io
 import itertools
 import json
@@ -19,6 +20,7 @@ from unittest import mock
 
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from neuralqx_struct import bundle, cli
@@ -46,6 +48,7 @@ from neuralqx_struct.manifest import SCHEMA_URL
 from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.manifest.text import format_manifest, parse_manifest
 from neuralqx_struct.paths import FieldName
+from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.reading import document_from_data
@@ -107,6 +110,85 @@ def copied(registry):
     return {
         key: dict(value) if isinstance(value, dict) else value for key, value in registry.items()
     }
+
+
+@contextlib.contextmanager
+def registered_inside():
+    """Undoes what is registered inside: classes, documents, hooks, functions of steps and rows of tables."""
+    held = registries()
+    before = [copied(registry) for registry in held]
+    try:
+        yield
+    finally:
+        for registry, content in zip(held, before, strict=True):
+            if copied(registry) != content:
+                registry.clear()
+                registry.update(content)
+
+
+def every(names, cases):
+    """As ``pytest.mark.parametrize``, with one test for the whole table: it runs all cases, and its error names those that fail.
+
+    A test of its own costs pytest more than most cases do. What a case registers or patches is undone before the next, and its
+    ``tmp_path`` is a folder of its own.
+    """
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
+    table = [(case, _case_values(case, len(names))) for case in cases]
+    assert table, "a table without cases tests nothing"
+
+    def decorate(check):
+        own = inspect.signature(check).parameters
+        fixtures = [parameter for name, parameter in own.items() if name not in names]
+
+        @functools.wraps(check)
+        def all_cases(**given):
+            failed = []
+            for case, values in table:
+                try:
+                    with _of_the_case(given) as arguments:
+                        check(**arguments, **dict(zip(names, values, strict=True)))
+                except pytest.skip.Exception as left_out:
+                    msg = f"a case of a table is not skipped: {_case_label(case, values)}"
+                    raise AssertionError(msg) from left_out
+                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - told below, with the others
+                    failed.append((_case_label(case, values), error))
+            if failed:
+                shown = "".join(f"\n- {label}: {error}" for label, error in failed)
+                msg = f"{len(failed)} of {len(table)} cases failed{shown}"
+                raise AssertionError(msg) from failed[0][1]
+
+        all_cases.__signature__ = inspect.Signature(fixtures)
+        return all_cases
+
+    return decorate
+
+
+def _case_values(case, count):
+    """The values of a case, such as `parametrize` takes."""
+    if hasattr(case, "marks"):
+        assert not case.marks, "a case of a table has no marks"
+        return case.values
+    return (case,) if count == 1 else tuple(case)
+
+
+def _case_label(case, values):
+    shown = ", ".join(value if isinstance(value, str) else brief(value) for value in values)
+    return (case.id if hasattr(case, "marks") else None) or shown[:200]
+
+
+@contextlib.contextmanager
+def _of_the_case(fixtures):
+    """The fixtures of a test as one case of its table gets them."""
+    arguments = dict(fixtures)
+    with contextlib.ExitStack() as undone:
+        undone.enter_context(registered_inside())
+        if "monkeypatch" in arguments:
+            arguments["monkeypatch"] = undone.enter_context(arguments["monkeypatch"].context())
+        if "tmp_path" in arguments:
+            folder = arguments["tmp_path"] / str(sum(1 for _ in arguments["tmp_path"].iterdir()))
+            folder.mkdir()
+            arguments["tmp_path"] = folder
+        yield arguments
 
 
 class Done(NamedTuple):

@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 import yaml
 
-from tests.builders import ROOT, copied, registries
+from tests.builders import ROOT, registered_inside
 
 hypothesis.settings.register_profile(
     "ci",
@@ -49,13 +49,8 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """Undoes what a test registers: classes, documents, hooks, functions of steps and rows of tables."""
-    held = registries()
-    before = [copied(registry) for registry in held]
-    yield
-    for registry, content in zip(held, before, strict=True):
-        if copied(registry) != content:
-            registry.clear()
-            registry.update(content)
+    with registered_inside():
+        yield
 
 
 @pytest.fixture(params=["python", "c"])

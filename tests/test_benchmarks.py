@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import curves, goals, page, rounds
+from tests.builders import every
 
 
 def test_page_is_made_of_results():
@@ -82,7 +83,7 @@ def test_calls_of_a_block_suit_the_job():
     assert found["theirs"]["ratio"] == 1
 
 
-@pytest.mark.parametrize("suite", command.SUITES)
+@every("suite", command.SUITES)
 def test_suite_is_a_module_with_a_command(suite):
     module = importlib.import_module(f"benchmarks.{suite}")
     assert (

@@ -179,3 +179,36 @@ def test_files_about_the_project_name_its_version_and_license():
     assert "Apache License" in (ROOT / "LICENSE").read_text()
     built = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())
     assert (ROOT / built["sphinx"]["configuration"]).is_file()
+
+
+PROGRAMS = [file for file in sorted((ROOT / ".ci").iterdir()) if file.is_file()]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda file: file.name)
+def test_the_shell_reads_the_programs_of_ci(program):
+    subprocess.run(["bash", "-n", program], check=True)
+
+
+def test_a_part_of_the_night_that_fails_does_not_end_the_others(tmp_path):
+    """With programs in place of those of its environments: tests pass, and Python finds something wrong."""
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci", ignore=shutil.ignore_patterns("venv"))
+    for env, name, status in (
+        ("night-3.11", "pytest", 0),
+        ("night-3.11", "python", 1),
+        ("uv", "uv", 1),
+    ):
+        program = tmp_path / ".ci" / "venv" / env / "bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!/bin/sh\nexit {status}\n")
+        program.chmod(0o755)
+    code, text = run(".ci/nightly torch fuzzing s3", tmp_path)
+    table = text.partition("== result\n")[2]
+    found = re.findall(r"^(\w+) +\d+ s  (\w+)$", table, re.MULTILINE)
+    assert found == [("torch", "passed"), ("fuzzing", "failed"), ("s3", "passed")], text
+    assert code == 1
+    assert run(".ci/nightly torch s3", tmp_path)[0] == 0
+
+
+def test_a_part_that_the_night_has_not_is_an_error(tmp_path):
+    code, text = run(f"{ROOT}/.ci/nightly nonsense", tmp_path)
+    assert (code, "got nonsense" in text) == (2, True)

@@ -7,7 +7,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import container, filters
 from neuralqx_struct.errors import within_stack
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 FUNCTIONS = {
     "schema_of": lambda _, deep: s.schema_of(deep),
@@ -42,8 +42,8 @@ def room():
         return 0
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}])
+@every("name", FUNCTIONS)
+@every("wrap", [lambda value: [value], lambda value: {"a": value}])
 def test_a_deep_object_has_one_error(tmp_path, name, wrap):
     saved = s.export({"w": np.ones(2)}, tmp_path / "ckpt")
     before = room()

@@ -8,7 +8,7 @@ from typing_extensions import deprecated
 
 import neuralqx_struct
 from neuralqx_struct.errors import warn_deprecated
-from tests.builders import ROOT
+from tests.builders import ROOT, every
 
 FORM = re.compile(r".+ is deprecated since (\d+\.\d+) and removed in (\d+\.\d+); use .+")
 
@@ -41,7 +41,7 @@ def problems(text, version):
     return found
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "neuralqx_struct").rglob("*.py")), ids=str)
+@every("path", sorted((ROOT / "neuralqx_struct").rglob("*.py")))
 def test_no_name_outlives_the_version_that_removes_it(path):
     assert problems(path.read_text(encoding="utf-8"), neuralqx_struct.__version__) == []
 

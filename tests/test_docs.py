@@ -1,6 +1,5 @@
 """The documentation says what the code does: codes, commands, names, examples, and pages that build."""
 
-import ast
 import doctest
 import importlib
 import json
@@ -11,7 +10,6 @@ import types
 from typing import Any
 
 import jsonschema
-import pytest
 import yaml
 from sphinx.search.en import SearchEnglish
 
@@ -25,7 +23,7 @@ from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.schema.uses import among, link
 from neuralqx_struct.tools.linting import lint, lint_series
-from tests.builders import DIAGNOSTICS, ROOT, SEARCHED, build_site, invoke, yaml_blocks
+from tests.builders import DIAGNOSTICS, ROOT, SEARCHED, build_site, every, invoke, yaml_blocks
 
 DOCS = ROOT / "docs"
 SOURCES = sorted((ROOT / "neuralqx_struct").rglob("*.py"))
@@ -79,7 +77,7 @@ def sections(code: str) -> dict[str, str]:
     return {"": first} | {name: body for name, _, body in (each.partition("\n") for each in rest)}
 
 
-@pytest.mark.parametrize("code", DIAGNOSTICS)
+@every("code", DIAGNOSTICS)
 def test_every_page_has_a_meaning_and_a_wrong_example_with_its_fix(code):
     found = sections(code)
     assert len(found.pop("").split()) >= 5
@@ -125,7 +123,7 @@ def findings_of(blocks: list[str]) -> list[Diagnostic]:
 WITH_YAML = [code for code, page in DIAGNOSTICS.items() if code < "NQX400" and yaml_blocks(page)]
 
 
-@pytest.mark.parametrize("code", WITH_YAML)
+@every("code", WITH_YAML)
 def test_a_wrong_example_gives_its_code_and_the_fixed_one_nothing(code, tmp_path):
     found = sections(code)
     wrong = yaml_blocks(found.get("Wrong") or found["Example"])
@@ -160,7 +158,7 @@ def codes_of_running(text: str, namespace: dict[str, Any]) -> set[str]:
     return {each.code for each in found if each.severity != "info"} or {d.code for d in found}
 
 
-@pytest.mark.parametrize("code", WITH_CODE)
+@every("code", WITH_CODE)
 def test_running_a_wrong_example_gives_its_code_and_the_fixed_one_nothing(
     code, tmp_path, monkeypatch
 ):
@@ -196,7 +194,7 @@ def test_the_options_of_all_commands_are_on_the_page():
     assert {name for name in named if f"`{name}" not in section} == set()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every("name", COMMANDS)
 def test_every_command_is_a_function(name):
     module, _, function = COMMANDS[name].function.rpartition(".")
     assert callable(getattr(importlib.import_module(module), function))
@@ -220,9 +218,7 @@ def test_readme_has_two_commands_to_set_up_each_one_line():
     assert ".[test]" in blocks[1] and "pytest" in blocks[1]
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", *(str(p.relative_to(ROOT)) for p in sorted(DOCS.rglob("*.md")))]
-)
+@every("page", ["README.md", *(str(p.relative_to(ROOT)) for p in sorted(DOCS.rglob("*.md")))])
 def test_links_between_files_lead_somewhere(page):
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", read(page), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
@@ -253,7 +249,7 @@ WITH_EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+@every("name", WITH_EXAMPLES)
 def test_examples_in_docstrings(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     module = importlib.import_module(name)
@@ -269,11 +265,6 @@ def test_examples_in_docstrings(name, monkeypatch):
     for example in doctest.DocTestFinder(exclude_empty=True).find(module, name, globs=names):
         runner.run(example, out=told.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(told)
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_module_says_what_it_is(path):
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
 from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.declarations import InitVarSpec, own_fields, required_positional
+from tests.builders import every
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", CONFLICTS)
+@every("case", CONFLICTS)
 def test_arguments_that_contradict_each_other(case):
     arguments, fragment = CONFLICTS[case]
     with pytest.raises(ValueError, match=fragment):
@@ -132,7 +133,7 @@ ARITY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("function", "count"), ARITY)
+@every(("function", "count"), ARITY)
 def test_required_positional(function, count):
     assert required_positional(function) == count
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import neuralqx_struct
+from tests.builders import every
 
 
 def modules_after(code):
@@ -15,7 +16,7 @@ def modules_after(code):
     return set(out.stdout.split())
 
 
-@pytest.mark.parametrize("name", neuralqx_struct.__all__)
+@every("name", neuralqx_struct.__all__)
 def test_every_public_name_is_there(name):
     assert getattr(neuralqx_struct, name) is not None and name in dir(neuralqx_struct)
 
@@ -79,7 +80,7 @@ export.payload_schema(head), stubs.stub_module(head, "x")""",
 }
 
 
-@pytest.mark.parametrize("case", LIGHT)
+@every("case", LIGHT)
 def test_what_stays_unimported(case, root, monkeypatch):
     monkeypatch.chdir(root)
     code, absent = LIGHT[case]

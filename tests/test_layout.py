@@ -5,9 +5,7 @@ import importlib
 import re
 import tomllib
 
-import pytest
-
-from tests.builders import REGISTRIES, ROOT
+from tests.builders import REGISTRIES, ROOT, every
 
 PACKAGE = ROOT / "neuralqx_struct"
 TESTS = ROOT / "tests"
@@ -30,7 +28,7 @@ def root_modules():
     return {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: path.stem)
+@every("path", sorted(TESTS.rglob("*.py")))
 def test_no_file_imports_a_test_file(path):
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
@@ -86,6 +84,6 @@ def test_one_function_parses_text_as_python():
         assert {path.relative_to(PACKAGE).as_posix() for path in found} == places
 
 
-@pytest.mark.parametrize(("module", "name"), REGISTRIES)
+@every(("module", "name"), REGISTRIES)
 def test_the_registries_that_are_reset_exist(module, name):
     assert isinstance(getattr(importlib.import_module(f"neuralqx_struct.{module}"), name), dict)

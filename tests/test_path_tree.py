@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuralqx_struct.paths import HERE, PathTree, is_tree_path
+from tests.builders import every
 
 names = st.one_of(st.sampled_from(["a", "b", "a\0", "aa"]), st.text(min_size=1, max_size=2))
 paths = st.lists(names, min_size=1, max_size=3).map(tuple)
@@ -89,9 +90,7 @@ def test_trees_copy_and_pickle(entries):
     assert copy.copy(tree) == copy.deepcopy(tree) == pickle.loads(pickle.dumps(tree)) == tree
 
 
-@pytest.mark.parametrize(
-    "path", [None, "a", 3, (), ("b",), ("a", 3), ("a", "b", "c"), [("a", "b")]]
-)
+@every("path", [None, "a", 3, (), ("b",), ("a", 3), ("a", "b", "c"), [("a", "b")]])
 def test_what_has_no_leaf_is_not_found(path):
     assert PathTree({("a", "b"): 1}).find(path) is None
 

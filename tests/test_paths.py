@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from neuralqx_struct import paths
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.paths import FieldName, array_name, format_path, match_glob, parse_path
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]*", fullmatch=True)
 TEXTS = st.text(max_size=8) | st.text("\\'\"nx0u\n\x00\ud800\u2028", max_size=8)
@@ -46,7 +46,7 @@ def test_what_is_no_path(text):
     assert caught.value.diagnostics[0].path == text
 
 
-@pytest.mark.parametrize(
+@every(
     ("path", "name"),
     [
         ((), "value"),
@@ -64,7 +64,7 @@ def test_array_names_are_percent_encoded(path, name):
     assert array_name(path) == name
 
 
-@pytest.mark.parametrize(
+@every(
     ("glob", "path", "matches"),
     [
         ("bias", ("bias",), True),

@@ -17,7 +17,7 @@ from neuralqx_struct.printing import (
     tag,
     write_decimal,
 )
-from tests.builders import ReadPage
+from tests.builders import ReadPage, every
 
 
 class Broken:
@@ -25,7 +25,7 @@ class Broken:
         raise RuntimeError("no")
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "text"),
     [
         (1, "1"), ("a", "'a'"), (None, "None"), ([1, 2], "[1, 2]"), ((1,), "(1,)"), ((), "()"), ({"a": 1}, "{'a': 1}"),

@@ -29,7 +29,7 @@ from neuralqx_struct.bundle import BundleBusyError, BundleMissingError
 from neuralqx_struct.bundle.roots import metrics_of_plain, metrics_to_plain
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places import atomic, locks
-from tests.builders import doc, payload
+from tests.builders import doc, every, payload
 
 
 def fill(series, steps, **metrics):
@@ -45,7 +45,7 @@ def names(root):
 # -- retention
 
 
-@pytest.mark.parametrize(
+@every(
     ("options", "energies", "kept"),
     [
         ({}, range(6), [0, 10, 20, 30, 40, 50]),

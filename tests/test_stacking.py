@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.struct.equality import is_key_array
+from tests.builders import every
 
 Pair = namedtuple("Pair", "left right")
 
@@ -136,7 +137,7 @@ def refused(call, *args):
 ONE = jnp.ones(2)
 
 
-@pytest.mark.parametrize(
+@every(
     ("items", "path", "fragment"),
     [
         ([], "$", "at least one item"),

@@ -16,14 +16,24 @@ from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError, UntrustedError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
-from tests.builders import FORMS, edit, everything, files, npy, payload_of, simple, write_linked
+from tests.builders import (
+    FORMS,
+    edit,
+    every,
+    everything,
+    files,
+    npy,
+    payload_of,
+    simple,
+    write_linked,
+)
 
 STORES = ["npz", "safetensors"]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("mmap", [True, False])
+@every("form", FORMS)
+@every("store", STORES)
+@every("mmap", [True, False])
 def test_what_is_written_is_read(tmp_path, form, store, mmap):
     arrays = {
         "params/w": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -111,7 +121,7 @@ def test_a_future_version_says_to_upgrade(tmp_path):
     assert caught.value.code == "NQX402"
 
 
-@pytest.mark.parametrize(
+@every(
     ("change", "code"),
     [
         (lambda d: d["arrays"]["w"].update(shape=[3, 2]), "NQX412"),
@@ -277,7 +287,7 @@ def test_a_rebuilt_array_file_is_read(tmp_path):
     assert np.array_equal(everything(hostile(tmp_path, GOOD))[1]["b"], [0, 1, 2])
 
 
-@pytest.mark.parametrize(
+@every(
     ("members", "code"),
     [
         ([*GOOD, GOOD[0]], "NQX509"),

@@ -18,7 +18,7 @@ from neuralqx_struct.bundle import BundleExistsError
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.manifest.payload import Payload, StoredArrays
-from tests.builders import ROOT, invoke, write_linked
+from tests.builders import ROOT, every, invoke, write_linked
 
 FORMS = ["ckpt", "ckpt.zip"]
 WAYS = [{"store": "npz"}, {"store": "npz", "compress": True}, {"store": "safetensors"}]
@@ -57,10 +57,10 @@ def contents(path):
     return {n: (str(a.dtype), a.shape, a.tobytes()) for n, a in held.arrays.items()}, held.document
 
 
-@pytest.mark.parametrize("source_form", FORMS)
-@pytest.mark.parametrize("target_form", FORMS)
-@pytest.mark.parametrize("first", WAYS)
-@pytest.mark.parametrize("second", WAYS)
+@every("source_form", FORMS)
+@every("target_form", FORMS)
+@every("first", WAYS)
+@every("second", WAYS)
 def test_every_form_becomes_every_other(tmp_path, source_form, target_form, first, second):
     source = bundle.write(tmp_path / "a" / source_form, sample(), **first)
     done = convert(source, tmp_path / "b" / target_form, **second)

@@ -18,6 +18,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.errors import has_errors
+from tests.builders import every
 
 CASES = {
     "folder": ("ckpt", {}),
@@ -244,8 +245,8 @@ def test_every_truncation(tmp_path, case):
     assert s.verify(path) == []
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("tail", [b"\0", b"x", b"\n", b"\n}", bytes(4096), b"PK\5\6" + bytes(18)])
+@every("case", CASES)
+@every("tail", [b"\0", b"x", b"\n", b"\n}", bytes(4096), b"PK\5\6" + bytes(18)])
 def test_appended_bytes(tmp_path, case, tail):
     path = saved(tmp_path, case, SMALL)
     for file in files(path):

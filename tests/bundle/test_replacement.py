@@ -29,7 +29,7 @@ from neuralqx_struct.bundle.storage import names_at
 from neuralqx_struct.formats import orbax_layout
 from neuralqx_struct.places import atomic
 from neuralqx_struct.places.disk import BundleReadError
-from tests.builders import ROOT, bounded
+from tests.builders import ROOT, bounded, every
 from tests.programs import replacing_writer
 
 CASES = {
@@ -369,8 +369,8 @@ def test_names_in_a_folder_are_those_of_one_bundle(tmp_path, monkeypatch):
     assert names_at(path) == ["arrays.npz", "manifest.json"]
 
 
-@pytest.mark.parametrize("others", [[], ["ckpt"], ["other"]])
-@pytest.mark.parametrize("name", ["ckpt", "ckpt.zip", "ckpt/manifest.json"])
+@every("others", [[], ["ckpt"], ["other"]])
+@every("name", ["ckpt", "ckpt.zip", "ckpt/manifest.json"])
 def test_a_report_is_about_one_bundle(tmp_path, monkeypatch, name, others):
     for path in ("ckpt", "ckpt.zip", "other"):
         bundle.write(tmp_path / path, replacing_writer.payload(7))

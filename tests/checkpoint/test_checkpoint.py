@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.errors import IntegrityError, MigrationError, SerializationError, StructError
 from neuralqx_struct.manifest import Limits
+from tests.builders import every
 
 
 class Inner(s.Struct):
@@ -527,8 +528,8 @@ def test_limits_of_an_export_are_those_of_its_readers(tmp_path, where, asynchron
     assert value[0].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("store", ["npz", "orbax"])
-@pytest.mark.parametrize(
+@every("store", ["npz", "orbax"])
+@every(
     ("limits", "words"),
     [
         (Limits(nodes=1), "expected at most 1 nodes"),
@@ -536,7 +537,6 @@ def test_limits_of_an_export_are_those_of_its_readers(tmp_path, where, asynchron
         (Limits(depth=1), "expected at most 1 levels"),
         (Limits(manifest_bytes=100), "expected a manifest of at most 100 bytes"),
     ],
-    ids=["nodes", "plain nodes", "depth", "bytes"],
 )
 def test_an_export_above_its_limits_writes_nothing(tmp_path, store, limits, words):
     tree = {"a": np.arange(3), "b": np.arange(2)}

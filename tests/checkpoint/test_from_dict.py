@@ -6,7 +6,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import SchemaError
-from tests.builders import ROOT
+from tests.builders import ROOT, every
 
 SCHEMAS = sorted(path.parent for path in ROOT.glob("schemas/*/v1.yaml"))
 
@@ -37,10 +37,8 @@ def model(either):
     return Model(layers, (Layer(3), 4, Head(1, 2)), {"a": Layer(5)}, either, rest={"x": (1, [2])})
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"recursive": True}, {"recursive": True, "include_opaque": False}], ids=str
-)
-@pytest.mark.parametrize("either", [Layer(1), Head(1, 2), 7], ids=repr)
+@every("options", [{}, {"recursive": True}, {"recursive": True, "include_opaque": False}])
+@every("either", [Layer(1), Head(1, 2), 7])
 def test_it_is_the_inverse_of_to_dict(options, either):
     value = model(either)
     again = s.from_dict(value.to_dict(**options), Model)
@@ -53,7 +51,7 @@ def test_params():
         assert s.from_dict(params.to_dict(recursive=recursive), s.Params) == params
 
 
-@pytest.mark.parametrize("folder", SCHEMAS, ids=lambda folder: folder.name)
+@every("folder", SCHEMAS)
 def test_instances_of_schemas(folder):
     schema = s.load_schema(folder)
     value = s.example(schema.root, key=3)

@@ -14,6 +14,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.checkpoint.jax_export import aux_from_bytes, aux_to_bytes
+from tests.builders import every
 
 
 class Mode(enum.Enum):
@@ -51,7 +52,7 @@ STATICS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", STATICS, ids=repr)
+@every("value", STATICS)
 def test_static_values_are_written_and_read_as_they_are(value):
     aux = jax.tree.structure(Model(1, 2, value)).node_data()[1]
     again = aux_from_bytes(Model, aux_to_bytes(Model, aux))

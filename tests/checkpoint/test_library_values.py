@@ -20,6 +20,7 @@ from flax.training.train_state import TrainState
 
 import neuralqx_struct as s
 from neuralqx_struct.trees import leaves_with_paths
+from tests.builders import every
 
 
 class Holder(s.Struct):
@@ -71,8 +72,8 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("form", ["memory", "disk"])
-@pytest.mark.parametrize("name", VALUES)
+@every("form", ["memory", "disk"])
+@every("name", VALUES)
 def test_it_comes_back_as_what_it_was(name, form, tmp_path):
     value = Holder(VALUES[name])
     again = (
@@ -155,7 +156,7 @@ EXTERNAL = {
 }
 
 
-@pytest.mark.parametrize("name", EXTERNAL)
+@every("name", EXTERNAL)
 def test_code_is_saved_by_name_and_given_back_by_the_caller(name, tmp_path):
     value, shown = EXTERNAL[name]
     tree = {"code": [value], "w": np.ones(2)}
@@ -279,7 +280,7 @@ def test_a_class_that_gained_or_lost_fields(kind, tmp_path, monkeypatch):
     assert [(each.code, each.severity) for each in report] == [("NQX415", "warning")]
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@every("name", REFUSED)
 def test_code_is_refused_in_one_message_that_says_what_to_save(name):
     value, remedy = REFUSED[name]
     with pytest.raises(s.SerializationError) as caught:

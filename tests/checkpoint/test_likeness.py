@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import neuralqx_struct as s
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.references import class_ref
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 
 class Part(s.Struct):
@@ -174,8 +174,8 @@ ENDLESS = {
 }
 
 
-@pytest.mark.parametrize("name", ENDLESS)
-@pytest.mark.parametrize("beside", [{}, {1: 2, "a": 3}])
+@every("name", ENDLESS)
+@every("beside", [{}, {1: 2, "a": 3}])
 def test_an_object_without_an_end_is_one_error(tmp_path, name, beside):
     """JAX would visit shared parts for each place, and cycles until its stack is full, of which it then loses a part."""
     make, message = ENDLESS[name]

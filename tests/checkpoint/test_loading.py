@@ -19,7 +19,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.formats import files as store_files
 from neuralqx_struct.places import checksums
-from tests.builders import ROOT
+from tests.builders import ROOT, every
 
 FORMS = ["ckpt", "ckpt.zip"]
 
@@ -90,9 +90,9 @@ def test_a_part_reads_its_bytes_alone(ckpt, monkeypatch):
     assert seen == []
 
 
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("preadv", [True, False])
-@pytest.mark.parametrize("suffix", ["", ".zip"])
+@every("verify", [True, False])
+@every("preadv", [True, False])
+@every("suffix", ["", ".zip"])
 def test_large_arrays_are_read_into_private_memory_by_pieces(
     tmp_path, monkeypatch, suffix, verify, preadv
 ):

@@ -16,6 +16,7 @@ from flax.training.train_state import TrainState
 import neuralqx_struct as s
 from neuralqx_struct.errors import SerializationError, has_errors
 from neuralqx_struct.tools.linting import lint_document
+from tests.builders import every
 
 PARAMS = {
     "layers": [{"w": np.ones((2, 3)), "b": np.ones(3)}, {"w": np.ones((3, 4)), "b": np.ones(4)}],
@@ -81,7 +82,7 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize("name", TREES)
+@every("name", TREES)
 def test_the_bundle_conforms(tmp_path, name):
     tree = TREES[name]()
     document = s.schema_of(tree)

@@ -16,6 +16,7 @@ from neuralqx_struct.errors import IntegrityError
 from neuralqx_struct.formats import orbax_store as orbax
 from neuralqx_struct.formats.orbax_layout import Pieces, extent
 from neuralqx_struct.manifest.text import format_manifest
+from tests.builders import every
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
 
@@ -52,8 +53,8 @@ def test_each_shard_has_a_checksum_of_its_own(tmp_path):
 LAYOUTS = [("x", "y"), ("y", "x"), ("x",), (None, "y"), (("x", "y"),), (None, ("y", "x")), ()]
 
 
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("written", LAYOUTS)
+@every("verify", [True, False])
+@every("written", LAYOUTS)
 def test_every_layout_is_read_in_every_other(tmp_path, written, verify):
     w = sharded(8, 4, spec=written)
     path = s.export({"w": w}, tmp_path / "a", store="orbax")

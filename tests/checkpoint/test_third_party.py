@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import neuralqx_struct as s
+from tests.builders import every
 
 
 class Box(s.Struct):
@@ -191,7 +192,7 @@ def assert_same(got, expected, *, numbers=True):
         np.testing.assert_array_equal(raw(a), raw(b))
 
 
-@pytest.mark.parametrize("name", VALUES)
+@every("name", VALUES)
 def test_saved_and_read_back_as_what_it_was(name, tmp_path):
     value = VALUES[name]()
     assert_same(Box.from_state_dict(Box(value).to_state_dict()).value, value)
@@ -199,7 +200,7 @@ def test_saved_and_read_back_as_what_it_was(name, tmp_path):
     assert s.validate(tmp_path / "ckpt") == []
 
 
-@pytest.mark.parametrize("name", VALUES)
+@every("name", VALUES)
 def test_under_transformations(name):
     box = Box(VALUES[name]())
     traced = []
@@ -238,7 +239,7 @@ def advance(step, train, count):
     return train
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
+@every("name", OPTIMISERS)
 def test_training_goes_on_from_what_was_saved(name, tmp_path):
     optimiser = OPTIMISERS[name]()
     step = trainer(optimiser)
@@ -401,7 +402,7 @@ STATICS = {
 }
 
 
-@pytest.mark.parametrize("name", STATICS)
+@every("name", STATICS)
 def test_static_values_of_other_libraries_trace_once(name):
     make = STATICS[name]
     traced = []

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from tests.builders import every
 
 SCHEMA = """
 language: "1"
@@ -151,7 +152,7 @@ RAW = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "wanted"), RAW, ids=lambda value: type(value).__name__)
+@every(("value", "wanted"), RAW)
 def test_a_raw_load_has_dicts_and_lists(value, wanted):
     payload = s.to_state_dict(value)
     raw = s.from_state_dict(payload, raw=True)

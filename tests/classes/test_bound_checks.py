@@ -9,6 +9,7 @@ import pytest
 from jaxtyping import Array, Float32
 
 import neuralqx_struct as s
+from tests.builders import every
 
 
 class Phase(enum.Enum):
@@ -61,7 +62,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@every("name", WRONG)
 def test_an_instance_is_checked_when_it_is_made(name):
     changes, expected = WRONG[name]
     # Also when instances like it were valid before.

@@ -11,7 +11,7 @@ import neuralqx_struct as s
 from neuralqx_struct.classes.compiler import classes_of, register_hook
 from neuralqx_struct.errors import SchemaError, StructError, ValidationError
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc
+from tests.builders import doc, every
 
 TEXT = """\
 language: "1"
@@ -168,7 +168,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@every("case", WRONG)
 def test_values_are_checked(case):
     changes, code, path = WRONG[case]
     with pytest.raises(ValidationError) as caught:

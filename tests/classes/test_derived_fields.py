@@ -19,7 +19,7 @@ from neuralqx_struct.classes.defaults import derivation
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
-from tests.builders import doc
+from tests.builders import doc, every
 
 
 class Level(enum.IntEnum):
@@ -287,13 +287,13 @@ def derived_value(declared, expression):
     return made.made
 
 
-@pytest.mark.parametrize(("declared", "expression", "value"), AS_DECLARED)
+@every(("declared", "expression", "value"), AS_DECLARED)
 def test_a_derived_field_has_its_declared_type(declared, expression, value):
     found = derived_value(declared, expression)
     assert (type(found), found) == (type(value), value)
 
 
-@pytest.mark.parametrize(("declared", "expression", "code", "message"), NOT_AS_DECLARED)
+@every(("declared", "expression", "code", "message"), NOT_AS_DECLARED)
 def test_a_derived_value_of_another_type_is_refused(declared, expression, code, message):
     with pytest.raises(s.StructError, match=message) as caught:
         derived_value(declared, expression)

@@ -6,6 +6,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import StructError
+from tests.builders import every
 
 
 def schema(dims, structs, root="Net"):
@@ -147,7 +148,7 @@ DISAGREE = {
 }
 
 
-@pytest.mark.parametrize("case", DISAGREE)
+@every("case", DISAGREE)
 def test_sizes_that_do_not_agree(case):
     build, expected = DISAGREE[case]
     with pytest.raises(StructError) as caught:

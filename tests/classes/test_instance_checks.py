@@ -16,6 +16,7 @@ from neuralqx_struct.classes import instance_checks as instances
 from neuralqx_struct.classes.instance_checks import InstanceCheck, see_value
 from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.schema.conformance import conform
+from tests.builders import every
 
 TEXT = """\
 language: "1"
@@ -179,7 +180,7 @@ def test_the_verdict_is_that_of_the_walk(drawn):
         assert cls.__nqx_check__(instance) == walked(instance)  # what was sound is known by now
 
 
-@pytest.mark.parametrize("name", sorted(USED))
+@every("name", sorted(USED))
 def test_every_value_in_every_field_has_the_verdict_of_the_walk(name):
     for value in STATICS if name == "width" else EACH:
         instance = fresh(USED | {name: value})

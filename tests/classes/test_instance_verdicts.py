@@ -14,6 +14,7 @@ from neuralqx_struct.classes.instance_checks import see_value
 from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.conformance import conform
+from tests.builders import every
 
 HEAD = 'language: "1"\nschema: lab.sound{number}\nversion: 1\nroot: R\n'
 NUMBERS = itertools.count()
@@ -148,7 +149,7 @@ ONE_FIELD = {
 }
 
 
-@pytest.mark.parametrize("declared", ONE_FIELD)
+@every("declared", ONE_FIELD)
 def test_values_of_one_field(declared):
     cls = schema({"x": declared}, more="enums: {Mode: [slow, fast]}\n").R
     usual, rare, wrong = ONE_FIELD[declared]
@@ -366,7 +367,7 @@ def tree(c, *sizes, checked=True):
     return top
 
 
-@pytest.mark.parametrize("name", SEVERAL)
+@every("name", SEVERAL)
 def test_sizes_of_several_fields(name):
     fields, cases = SEVERAL[name]
     c = schema(fields, more=DIMS, structs=DENSE + LAYER + TREE + BAG)
@@ -402,7 +403,7 @@ CONSTRAINTS = {
 }
 
 
-@pytest.mark.parametrize("text", CONSTRAINTS)
+@every("text", CONSTRAINTS)
 def test_constraints(text):
     fields = {
         "x": "float",
@@ -503,9 +504,7 @@ def test_opaque_values_and_structs_of_other_documents():
     )
 
 
-@pytest.mark.parametrize(
-    "value", [1.5, -1e-300, 0.0, -0.0, NAN, INF, 2, True, "a", None, (1.0, 0.0), 1j]
-)
+@every("value", [1.5, -1e-300, 0.0, -0.0, NAN, INF, 2, True, "a", None, (1.0, 0.0), 1j])
 def test_the_keys_of_static_values_are_those_of_the_layout(value):
     class Held(s.Struct):
         x: object = s.field(static=True)

@@ -16,6 +16,7 @@ from flax import linen
 
 import neuralqx_struct as s
 from neuralqx_struct.tools.linting import lint_series
+from tests.builders import every
 from tests.shipped import (
     check_with_others_tools,
     identical,
@@ -40,8 +41,8 @@ def test_lint_finds_nothing_and_each_version_leads_to_the_next_and_back(name):
     assert schema(name).versions[:2] == (1, 2)
 
 
-@pytest.mark.parametrize("key", range(3))
-@pytest.mark.parametrize("name", NAMES)
+@every("key", range(3))
+@every("name", NAMES)
 def test_instances_made_from_the_schema(name, key, tmp_path):
     with jax.enable_x64(name in NEEDS_X64):
         old = s.example(schema(name, 1).root, key=key)

@@ -11,6 +11,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.tools.linting import lint
+from tests.builders import every
 
 HOLDERS = {
     "a scalar of numpy": lambda number, dtype: np.dtype(dtype).type(number),
@@ -56,8 +57,8 @@ def schema_of(declared, limits, **others):
     return s.load_schema(json.dumps(data, indent=1))
 
 
-@pytest.mark.parametrize("holder", HOLDERS)
-@pytest.mark.parametrize("row", ROWS)
+@every("holder", HOLDERS)
+@every("row", ROWS)
 def test_limits_hold_for_all_numbers(tmp_path, row, holder):
     declared, limits, dtype, number, fine = row
     schema = schema_of(declared, limits)
@@ -133,7 +134,7 @@ def test_limits_of_stacked_structs_hold_for_each_layer(convert):
             schema.R(layers=layers)
 
 
-@pytest.mark.parametrize(
+@every(
     ("declared", "limit", "codes"),
     [
         ("int8[]", {"ge": 0}, []),

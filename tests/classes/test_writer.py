@@ -26,6 +26,7 @@ from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.registration import register_class
 from neuralqx_struct.tools.linting import lint_document
 from neuralqx_struct.types import type_names
+from tests.builders import every
 
 # --- text: generated documents -------------------------------------------------------------------------------------
 
@@ -275,7 +276,7 @@ def declared(hint, **options):
     return document, document.structs["State"].fields["x"], report
 
 
-@pytest.mark.parametrize(
+@every(
     ("hint", "text"),
     [
         (bool, "bool"),
@@ -325,7 +326,6 @@ def declared(hint, **options):
         (object, "pytree"),
         (T, "pytree"),
     ],
-    ids=str,
 )
 def test_annotations_become_types(hint, text):
     _, read, report = declared(hint)
@@ -333,7 +333,7 @@ def test_annotations_become_types(hint, text):
     assert report == []
 
 
-@pytest.mark.parametrize(
+@every(
     ("hint", "text"),
     [
         (jax.Array, "pytree"),
@@ -352,7 +352,6 @@ def test_annotations_become_types(hint, text):
         ("not python", "pytree"),
         (list[int] | list[str], "pytree"),
     ],
-    ids=str,
 )
 def test_what_the_language_cannot_say_becomes_pytree_with_a_note(hint, text):
     _, read, report = declared(hint)
@@ -365,7 +364,7 @@ def test_arrays_without_dtype_are_told_how_to_say_it():
         assert "jaxtyping" in declared(hint)[2][0].hint
 
 
-@pytest.mark.parametrize(
+@every(
     ("hint", "options", "member", "value"),
     [
         (int, {"default": 3}, "default", 3),
@@ -409,7 +408,7 @@ def test_defaults_that_no_file_can_hold_are_left_out_with_a_note(options):
     assert report[0].message == "left out: a default that a schema cannot write"
 
 
-@pytest.mark.parametrize(
+@every(
     ("hint", "default", "text"),
     [
         (float, float("-inf"), "-.inf"),
@@ -436,7 +435,7 @@ def test_defaults_that_do_not_fit_their_type_are_left_out_with_a_note(hint, defa
     assert report[0].message.startswith("left out: a default\nexpected a default of type")
 
 
-@pytest.mark.parametrize(
+@every(
     ("hint", "default", "kept"),
     [
         (Phase | str, Phase.WARM, False),
@@ -640,7 +639,7 @@ def test_classes_of_a_written_schema_take_the_same_values():
 # --- jaxtyping -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("hint", "text"),
     [
         (jaxtyping.Float32[jax.Array, "n d"], "float32[n, d]"),
@@ -660,7 +659,6 @@ def test_classes_of_a_written_schema_take_the_same_values():
         (list[jaxtyping.Float32[jax.Array, "n 2"]], "list[float32[n, 2]]"),  # noqa: F722 - sizes, no annotation
         ("jaxtyping.Float32[jax.Array, 'n d']", "float32[n, d]"),
     ],
-    ids=str,
 )
 def test_annotations_of_jaxtyping_become_arrays(hint, text):
     _, read, report = declared(hint)

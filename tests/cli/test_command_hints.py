@@ -7,12 +7,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.cli import demo
 from neuralqx_struct.cli.commands import COMMANDS
-from tests.builders import POINT_V1, POINT_V2, invoke, report
+from tests.builders import POINT_V1, POINT_V2, every, invoke, report
 
 PACKAGE = Path(s.__file__).parent
 DOUBLE = POINT_V1.replace("float32", "float64")
@@ -59,7 +58,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_a_command_that_a_hint_names_works(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words, code, resolves = CASES[name]
@@ -244,7 +243,7 @@ def layout():
     return next(Path("schemas/drafted").rglob("layouts/*.yaml")).stem
 
 
-@pytest.mark.parametrize("name", FOLLOWED)
+@every("name", FOLLOWED)
 def test_a_hint_that_is_followed_works(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words, code, hint, first, then = FOLLOWED[name]

@@ -24,7 +24,7 @@ from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
-from tests.builders import POINT_V1, POINT_V2, ROOT, invoke, report
+from tests.builders import POINT_V1, POINT_V2, ROOT, every, invoke, report
 
 VALID = "valid (arrays not read: verify reads them)"
 SCHEMAS = ROOT / "schemas"
@@ -323,7 +323,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BAD, ids=lambda case: case[0])
+@every("case", BAD)
 def test_bad_input_is_told_clearly(tmp_path, case):
     _, make, exit_code, code, file, line, parts = case
     words = make(tmp_path)
@@ -388,8 +388,8 @@ def test_usage_errors_exit_with_2_and_say_so_on_stderr(words):
     assert result.stderr
 
 
-@pytest.mark.parametrize("style", [("--format", "json"), ("--format=json",)])
-@pytest.mark.parametrize(
+@every("style", [("--format", "json"), ("--format=json",)])
+@every(
     ("words", "command", "part"),
     [
         (("validate",), "validate", "PATH"),

@@ -8,7 +8,7 @@ import pytest
 
 from neuralqx_struct.cli.commands import COMMANDS
 from neuralqx_struct.cli.parser import SHELLS
-from tests.builders import completed, invoke
+from tests.builders import completed, every, invoke
 
 WORDS = {
     "schema li": ["lint", "list"],
@@ -39,8 +39,8 @@ def test_a_shell_reads_its_script(shell, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("words", WORDS)
-@pytest.mark.parametrize("shell", [each for each in ("bash", "fish") if shutil.which(each)])
+@every("words", WORDS)
+@every("shell", [each for each in ("bash", "fish") if shutil.which(each)])
 def test_a_shell_completes_commands_options_values_and_paths(shell, words, tmp_path):
     (tmp_path / "ckpt").mkdir()
     found = completed(shell, words, tmp_path)

@@ -1,9 +1,8 @@
 """The option ``--limits`` of all commands that read bundles or files of other programs."""
 
 import numpy as np
-import pytest
 
-from tests.builders import ROOT, invoke
+from tests.builders import ROOT, every, invoke
 
 BUNDLE = ROOT / "tests/golden/format-1/vmc_state_1"
 SCHEMA = ROOT / "schemas/vmc_state"
@@ -24,7 +23,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("name", READERS)
+@every("name", READERS)
 def test_limits(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     words, code = READERS[name]

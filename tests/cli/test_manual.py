@@ -17,7 +17,7 @@ from neuralqx_struct.cli.help import usage, usage_lines
 from neuralqx_struct.cli.parser import command_parser, program_parsers
 from neuralqx_struct.cli.report import require_free
 from neuralqx_struct.formats import write
-from tests.builders import ROOT, invoke
+from tests.builders import ROOT, every, invoke
 
 GOLDEN = ROOT / "tests" / "golden" / "format-1" / "vmc_state_1"
 MODEL = """import neuralqx_struct as s
@@ -118,8 +118,8 @@ def test_groups_show_whole_sentences_about_their_commands(name, width, monkeypat
     assert max(map(len, shown.splitlines())) <= width
 
 
-@pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@every("width", [80, 100])
+@every("command", COMMANDS.values())
 def test_help_of_a_command(command, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     shown = invoke(*command.name.split(), "--help").stdout

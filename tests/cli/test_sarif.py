@@ -15,7 +15,7 @@ from neuralqx_struct.cli.formats import FORMATS
 from neuralqx_struct.cli.report import Report
 from neuralqx_struct.cli.sarif import page_of, uri_of
 from neuralqx_struct.errors import Diagnostic
-from tests.builders import POINT_V1, ROOT, invoke
+from tests.builders import POINT_V1, ROOT, every, invoke
 
 #: A package of npm that has the JSON Schema of the format; no package of PyPI has it.
 SCHEMA_OF = "@microsoft/jest-sarif@1.0.0-beta.0"
@@ -62,7 +62,7 @@ def test_calls_that_could_not_run_say_so():
         assert len(run["results"]) == 1
 
 
-@pytest.mark.parametrize(
+@every(
     ("file", "uri"),
     [
         ("schemas/v1.yaml", "schemas/v1.yaml"),

@@ -17,6 +17,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.codecs.jax import DecodeOptions, StructDecoder, StructEncoder
 from neuralqx_struct.errors import SerializationError, UntrustedError
+from tests.builders import every
 
 
 class Point(NamedTuple):
@@ -98,7 +99,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
+@every("value", VALUES)
 def test_what_they_were(value):
     again = round_trip(value)
     assert type(again) is type(value) and again == value
@@ -296,7 +297,7 @@ UNTRUSTED = [
 ]
 
 
-@pytest.mark.parametrize("node", UNTRUSTED, ids=lambda n: n["type"])
+@every("node", UNTRUSTED)
 def test_nothing_untrusted_is_used(node, tmp_path, monkeypatch):
     (tmp_path / "planted_module_of_a_test.py").write_text("raise SystemExit")
     monkeypatch.syspath_prepend(tmp_path)
@@ -535,9 +536,7 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("node", "code"), BAD, ids=lambda v: v if isinstance(v, str) else v["__kind__"]
-)
+@every(("node", "code"), BAD)
 def test_nodes_that_do_not_fit_their_class(node, code):
     decoder = StructDecoder(ARRAYS, DecodeOptions())
     decoder.decode(node)

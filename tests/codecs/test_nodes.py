@@ -19,6 +19,7 @@ from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.printing import MOST_BITS
+from tests.builders import every
 
 
 def round_trip(value):
@@ -50,7 +51,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
+@every("value", VALUES)
 def test_every_plain_value(value):
     again = round_trip(value)
     assert type(again) is type(value) and again == value
@@ -74,7 +75,7 @@ ARRAYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("array", ARRAYS, ids=lambda a: f"{a.dtype}{list(a.shape)}")
+@every("array", ARRAYS)
 def test_arrays(array):
     again = round_trip({"a": array})["a"]
     assert (
@@ -203,7 +204,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@every("case", REFUSED)
 def test_what_cannot_be_saved_is_refused_with_its_path(case):
     value, fragment = REFUSED[case]
     encoder = Encoder(PLAIN_CODECS.extended([BOX]))
@@ -238,7 +239,7 @@ BAD_NODES = [
 ]
 
 
-@pytest.mark.parametrize("node", BAD_NODES, ids=lambda n: n["__kind__"])
+@every("node", BAD_NODES)
 def test_nodes_without_meaning(node):
     decoder = Decoder(PLAIN_CODECS, {})
     decoder.decode({"__kind__": "list", "items": [node]})
@@ -266,7 +267,7 @@ def test_full_takes_no_memory():
     assert whole.shape == (1 << 28,) and whole.base.nbytes == 4 and not whole.flags.writeable
 
 
-@pytest.mark.parametrize(
+@every(
     "node",
     [
         {**WIDE, "shape": [0, 1 << 63]},
@@ -281,7 +282,6 @@ def test_full_takes_no_memory():
         {"__kind__": "dict", "items": [["a", 1], ["a", 2]]},
         {"__kind__": "ordered-dict", "items": [[1, 1], [1, 2]]},
     ],
-    ids=str,
 )
 def test_what_the_grammar_allows_and_no_value_can_be(node):
     decoder = Decoder(PLAIN_CODECS, {})

@@ -19,6 +19,7 @@ from neuralqx_struct.errors import SerializationError, ValidationError
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.registration import register_attrs_type, register_pytree_type
+from tests.builders import every
 
 
 @derive(containers=["mean", "spread"], keep=["name"])
@@ -67,7 +68,7 @@ def collect(value, acc):
 # --- what data structures ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("obj", "inside"),
     [
         ((1, [2, 3]), [1, [2, 3]]),
@@ -86,7 +87,6 @@ def collect(value, acc):
         (7, [7]),
         ("text", ["text"]),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_reduce_calls_fun_with_each_tensor_or_container_one_level_deep(obj, inside):
     assert container.reduce(obj, [], collect) == inside
@@ -167,10 +167,10 @@ def test_traverse_deep_with_the_identity_changes_nothing_and_agrees_with_reduce_
     assert seen == container.reduce_deep(tree, [], collect)
 
 
-@pytest.mark.parametrize(
+@every(
     ("walk", "name"), [(container.traverse, "traverse"), (container.traverse_deep, "traverse_deep")]
 )
-@pytest.mark.parametrize(
+@every(
     ("returned", "got"),
     [
         (None, "a NoneType for a int"),
@@ -180,7 +180,6 @@ def test_traverse_deep_with_the_identity_changes_nothing_and_agrees_with_reduce_
         (np.ones(2), "a ndarray for a int"),
         ((1, 2, 3), "a tuple of 3 for a int"),
     ],
-    ids=repr,
 )
 def test_functions_that_return_no_pair_are_named(walk, name, returned, got):
     def forgetful(value, acc):
@@ -726,7 +725,7 @@ def test_templates_of_dicts_whose_keys_have_no_order():
         container.to_template({1: 1, "x": "text"})
 
 
-@pytest.mark.parametrize(
+@every(
     ("a", "b", "expected"),
     [
         (jnp.ones(2), np.zeros(2, np.float32), True),

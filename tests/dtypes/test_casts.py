@@ -8,6 +8,7 @@ import pytest
 from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named, promotes
 from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.errors import MigrationError
+from tests.builders import every
 
 PARTS = {"complex64": "float32", "complex128": "float64"}
 REAL = [name for name in DTYPES if name not in {"bool", *PARTS}]
@@ -59,14 +60,14 @@ def kept(old, new):
     )
 
 
-@pytest.mark.parametrize("new", REAL)
-@pytest.mark.parametrize("old", REAL)
+@every("new", REAL)
+@every("old", REAL)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_a_dtype_promotes_to_those_that_hold_all_its_values(old, new):
     assert promotes(old, new) is kept(old, new)
 
 
-@pytest.mark.parametrize("old", DTYPES)
+@every("old", DTYPES)
 def test_complex_dtypes_promote_as_their_parts(old):
     for new, part in PARTS.items():
         assert promotes(old, new) is (old != "bool" and promotes(PARTS.get(old, old), part))
@@ -74,8 +75,8 @@ def test_complex_dtypes_promote_as_their_parts(old):
     assert promotes(old, "bool") is (old == "bool") is promotes("bool", old)
 
 
-@pytest.mark.parametrize("old", SMALL)
-@pytest.mark.parametrize("new", REAL)
+@every("old", SMALL)
+@every("new", REAL)
 def test_an_exact_cast_changes_no_value(old, new):
     """Each alone: 6 of float4_e2m1fn once became 8 of float8_e8m0fnu."""
     for value in values(old):
@@ -91,8 +92,8 @@ def test_an_exact_cast_changes_no_value(old, new):
 WHOLE = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7), "uint64": (0, 2**64 - 1)}
 
 
-@pytest.mark.parametrize("name", [*WHOLE, "int64"])
-@pytest.mark.parametrize("source", ["float32", "float64", "bfloat16"])
+@every("name", [*WHOLE, "int64"])
+@every("source", ["float32", "float64", "bfloat16"])
 def test_integers_of_floats_are_the_same_on_all_processors(name, source):
     low, high = WHOLE.get(name, (-(2**63), 2**63 - 1))
     given = np.array([1.75, -1.75, -0.0, math.nan, math.inf, -math.inf, 1e30, -1e30], source)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from neuralqx_struct.dtypes import DTYPES
+from tests.builders import every
 
 
-@pytest.mark.parametrize("name", sorted(DTYPES))
+@every("name", sorted(DTYPES))
 def test_properties_are_those_of_the_libraries(name):
     known = DTYPES[name]
     dtype = np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
@@ -62,7 +63,7 @@ NUMBERS = [
 NUMBERS += [3.4e38, 3.5e38, 1e-50, 2**70, 10**400, 5e-324, math.nan, math.inf, -math.inf]
 
 
-@pytest.mark.parametrize("name", FLOATING)
+@every("name", FLOATING)
 def test_a_number_that_a_floating_dtype_holds_keeps_its_kind(name):
     """Rounding is no loss; zero, infinity and NaN in place of a number are, and saturation is one."""
     for number in NUMBERS:
@@ -111,7 +112,7 @@ def test_numbers_inside_and_outside_of_a_dtype(name, inside, outside):
     assert not any(map(DTYPES[name].holds, outside))
 
 
-@pytest.mark.parametrize("name", [name for name in FLOATING if DTYPES[name].bits <= 16])
+@every("name", [name for name in FLOATING if DTYPES[name].bits <= 16])
 def test_the_range_is_that_of_all_values(name):
     bits = DTYPES[name].bits
     bytes_of_all = np.arange(2**bits, dtype="u2" if bits > 8 else "u1")

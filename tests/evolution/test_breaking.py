@@ -22,7 +22,7 @@ from neuralqx_struct.schema.lock import format_lock, lock_entry
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT, doc, invoke
+from tests.builders import ROOT, doc, every, invoke
 
 SUITE = ROOT / "tests" / "suite" / "compatibility"
 CELLS = [
@@ -33,7 +33,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("case", "policy", "mode", "cell"), CELLS)
+@every(("case", "policy", "mode", "cell"), CELLS)
 def test_the_compatibility_table(case, policy, mode, cell, tmp_path):
     old = load_series(case / "v1.yaml")
     if policy == "drop":  # Confluent's table: each pair of documents by itself

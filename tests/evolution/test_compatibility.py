@@ -11,7 +11,7 @@ from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.schema.series import load_series, series_of
-from tests.builders import doc
+from tests.builders import doc, every
 
 A = {"a": "int32[n]"}
 DEFAULT = {"type": "int", "default": 0}
@@ -43,7 +43,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "mode", "cell"), CELLS)
+@every(("old", "new", "mode", "cell"), CELLS)
 def test_confluents_table(old, new, mode, cell):
     found = verdict(doc(old), doc(new, 2), mode, unknown="drop", steps=False)
     assert (found == []) is (cell == "yes")

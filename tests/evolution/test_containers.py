@@ -11,7 +11,7 @@ from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.manifest.kinds import DICT, LIST, TUPLE
 from neuralqx_struct.schema.series import series_of
-from tests.builders import conforms, doc, payload, same, value
+from tests.builders import conforms, doc, every, payload, same, value
 
 LAYER = {"Layer": {"w": "float32[i]"}}
 
@@ -76,7 +76,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("step", "code", "word"), REFUSED)
+@every(("step", "code", "word"), REFUSED)
 def test_declarations_that_are_refused(step, code, word):
     fields = {"a": "float32[n]", "b": "float32[n]", "c": "int", "x": "list[int, 3]", "t": "tuple[int, str]"}  # fmt: skip
     if step.name == "merge":

@@ -19,7 +19,7 @@ from neuralqx_struct.manifest.kinds import FULL, LIST
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
 from neuralqx_struct.types.text import number_node
-from tests.builders import conforms, doc, payload, same, up, value
+from tests.builders import conforms, doc, every, payload, same, up, value
 
 
 def versions(old, new, **step):
@@ -54,7 +54,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("old", "step", "code", "word"), REFUSED)
+@every(("old", "step", "code", "word"), REFUSED)
 def test_declarations_that_are_refused(old, step, code, word):
     with pytest.raises(SchemaError) as caught:
         steps.apply_to_document(doc({"a": old}), steps.convert(field="a", **step), doc({}, 2))
@@ -93,7 +93,7 @@ STOPS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "stops"), STOPS)
+@every(("old", "new", "stops"), STOPS)
 def test_lint_names_numbers_and_lists_that_may_not_fit(old, new, stops):
     to = new.removeprefix("list[").removesuffix("]]") + "]" if old.startswith("list[list") else new
     found = [d for d in prove(*versions(old, new, to=to)) if "on a downgrade" not in d.message]
@@ -187,7 +187,7 @@ INEXACT = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "node"), INEXACT)
+@every(("old", "new", "node"), INEXACT)
 def test_a_number_that_does_not_fit_stops(old, new, node):
     if isinstance(node, list):
         node = LIST.node(items=node)

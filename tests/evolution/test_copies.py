@@ -10,7 +10,7 @@ from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import apply_to_document, cost, step_text
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, payload, value
+from tests.builders import doc, every, payload, value
 
 P = {"P": {"w": "float32[n]", "layers": "list[L]"}, "L": {"b": "float64[k]", "seed": "int"}}
 OLD = doc({"params": "P"}, structs=P)
@@ -95,7 +95,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@every("name", REFUSED)
 def test_declarations_refuse(name):
     step, code, word = REFUSED[name]
     old = doc({"params": "P", "int8s": "int8[2]"}, structs=P)
@@ -153,8 +153,8 @@ def schema_of_versions(folder, declared, step, *, stacked=False):
     return s.load_schema(folder)
 
 
-@pytest.mark.parametrize("store", ["npz", "safetensors", "orbax"])
-@pytest.mark.parametrize(("place", "name"), [("nested", "copy"), ("stacked", "copy"), ("stacked", "like"), ("a list", "like"), ("a list", "copy"), ("an empty dict", "copy"), ("optional", "copy")])  # fmt: skip
+@every("store", ["npz", "safetensors", "orbax"])
+@every(("place", "name"), [("nested", "copy"), ("stacked", "copy"), ("stacked", "like"), ("a list", "like"), ("a list", "copy"), ("an empty dict", "copy"), ("optional", "copy")])  # fmt: skip
 def test_copies_in_every_store(place, name, store, tmp_path):
     (step, change), (declared, hold) = STEPS[name], PLACES[place]
     stacked = place == "stacked"

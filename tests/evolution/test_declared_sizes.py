@@ -4,7 +4,7 @@ import pytest
 
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.differences import doubts
-from tests.builders import doc
+from tests.builders import doc, every
 
 #: The fields of the root before and after, those of a struct C with the parameter m, the dims, and the codes of findings.
 GIVEN = {
@@ -35,7 +35,7 @@ GIVEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GIVEN)
+@every("name", GIVEN)
 def test_parameters_are_the_sizes_that_all_payloads_give_them(name):
     before, after, inner, other, dims, codes = GIVEN[name]
     old, new = (

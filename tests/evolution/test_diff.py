@@ -21,7 +21,7 @@ from neuralqx_struct.schema.model import (
 )
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
-from tests.builders import DIAGNOSTICS, ROOT, doc, yaml_blocks
+from tests.builders import DIAGNOSTICS, ROOT, doc, every, yaml_blocks
 
 
 def f(declared, **members):
@@ -123,7 +123,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("case", FIELDS.values(), ids=FIELDS)
+@every("case", FIELDS.values())
 def test_field_changes(case):
     old, new, code, direction = case
     found = diff_documents(doc(old), doc(new, 2))
@@ -381,7 +381,7 @@ DOCUMENTS = {
 }
 
 
-@pytest.mark.parametrize("case", DOCUMENTS.values(), ids=DOCUMENTS)
+@every("case", DOCUMENTS.values())
 def test_document_changes(case):
     old, new, expected = case
     assert [(change.code, change.path) for change in diff_documents(old, new)] == expected
@@ -489,9 +489,7 @@ def changed(path):
     return data
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in members() if p[-1] != "fields"], ids=lambda p: ".".join(map(str, p))
-)
+@every("path", [p for p in members() if p[-1] != "fields"])
 def test_no_member_of_a_document_changes_unseen(path):
     new = changed(path)
     if path[-1] == "type" and path[-2] in ("w", "k"):
@@ -661,7 +659,7 @@ SUITE = ROOT / "tests" / "suite" / "diff"
 CODES = sorted(path.name for path in SUITE.iterdir())
 
 
-@pytest.mark.parametrize("code", CODES)
+@every("code", CODES)
 def test_each_code_is_given_at_its_places_in_both_files(code):
     old, new = SUITE / code / "old.yaml", SUITE / code / "new.yaml"
     expected = yaml.safe_load((SUITE / code / "expected.yaml").read_text())
@@ -683,7 +681,7 @@ def test_the_suite_has_every_code_of_changes():
     assert told <= set(CODES) == set(RULES)
 
 
-@pytest.mark.parametrize("code", CODES)
+@every("code", CODES)
 def test_the_documentation_shows_the_suite(code):
     header = re.compile(r'(?:language: "1"|schema: lab\.net|version: [12]|root: Net)\n')
     examples = yaml_blocks(DIAGNOSTICS[code])[:2]

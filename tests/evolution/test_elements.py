@@ -5,7 +5,7 @@ import pytest
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.refusals import Reading
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc
+from tests.builders import doc, every
 
 
 def broken_limits(old, new, direction, _):
@@ -127,7 +127,7 @@ PLACED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", PLACED.values(), ids=PLACED)
+@every("case", PLACED.values())
 def test_constraints_on_values_that_move_between_structs_and_are_made_anew(case):
     before, after, given, *broken = case
     old, new = (

@@ -17,7 +17,7 @@ from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps.python import function
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
-from tests.builders import conforms, doc, same, up, value
+from tests.builders import conforms, doc, every, same, up, value
 
 
 def numbers(*shape, dtype="f4"):
@@ -179,8 +179,8 @@ def documents(declared, structs, version, steps=None):
     return document_from_data(data, "test")
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", STEPS)
+@every("place", PLACES)
+@every("name", STEPS)
 def test_a_step_is_its_model_on_empty_values(name, place):
     declared, hold = PLACES[place]
     old, new = chain(name, declared)
@@ -241,7 +241,7 @@ OPEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OPEN)
+@every("name", OPEN)
 def test_a_stop_names_a_python_step_that_chooses(name):
     before, after, step, values, code, path, chosen = OPEN[name]
     old = doc({**SHOWS, **before}, structs=LAYER)
@@ -277,7 +277,7 @@ DICTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "store"),
     [
         *((name, "npz") for name in DICTS),

@@ -18,7 +18,7 @@ from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.series import series_of
-from tests.builders import bounded, doc, payload
+from tests.builders import bounded, doc, every, payload
 
 HEADER = 'language: "1"\nschema: lab.train\nversion: {}\nroot: Train\nstructs:\n  Train:\n    fields: {{held: pytree}}\n'
 
@@ -316,7 +316,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("step", "code", "word"), REFUSED)
+@every(("step", "code", "word"), REFUSED)
 def test_declarations_refuse(step, code, word):
     old = doc({"a": "pytree", "i": "int", "d": "dict[str, int]"})
     with pytest.raises(SchemaError) as caught:

@@ -7,6 +7,7 @@ from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
+from tests.builders import every
 
 LIMITED = {"type": "int", "ge": 0}
 INNER = {"fields": {"a": "int", "y": "int"}}
@@ -96,7 +97,7 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("name", NAMED)
+@every("name", NAMED)
 def test_limits_that_values_may_miss_are_named(name):
     old, new = NAMED[name]
     found = verdict(old, new, "backward")

@@ -14,6 +14,7 @@ from neuralqx_struct.evolution.lazy_arrays import (
     bounded,
 )
 from neuralqx_struct.evolution.reading import LazyArrays
+from tests.builders import every
 
 
 def source(array, *, slices=True, cheap=False, log=None):
@@ -65,8 +66,8 @@ def changed(draw, lazy, array):
     return Joined([lazy, lazy], axis), np.concatenate([array, array], axis)
 
 
-@pytest.mark.parametrize("slices", [False, True])
-@pytest.mark.parametrize("seed", range(150))
+@every("slices", [False, True])
+@every("seed", range(150))
 def test_chains_of_operations_are_those_of_numpy(seed, slices):
     draw = random.Random(seed)
     wanted = drawn(draw)

@@ -10,7 +10,7 @@ import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, payload
+from tests.builders import doc, every, payload
 
 
 def written(array):
@@ -102,7 +102,7 @@ def agrees(schema, version, path, arrays):
         assert np.array_equal(getattr(loaded, name), array), name
 
 
-@pytest.mark.parametrize("seed", range(30))
+@every("seed", range(30))
 def test_hops_on_disk_agree_with_a_model(seed, tmp_path):
     model = Model(seed)
     schema = model.write(tmp_path / "m")

@@ -9,7 +9,7 @@ from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, payload, up, value
+from tests.builders import doc, every, payload, up, value
 
 #: What an option of a union takes, where M has the members of the enum at that version.
 OPTIONS = {
@@ -46,7 +46,7 @@ def texts(held):
     return [text for each in inside for text in texts(each)]
 
 
-@pytest.mark.parametrize("seed", range(150))
+@every("seed", range(150))
 def test_members_get_their_names_and_nothing_else_does(seed):
     choose = random.Random(seed)
     options = choose.sample([*OPTIONS], choose.randint(1, 3))
@@ -112,10 +112,8 @@ def test_literal_strings_of_a_field_that_takes_any_text():
     assert [d.code for d in prove(old, new)] == ["NQX308"]
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(
-    "options", [["M"], ["M", "null"], ["M", "str"], ["str", "M"], ["M", "K"], ["K", "M", "int"]]
-)
+@every("place", PLACES)
+@every("options", [["M"], ["M", "null"], ["M", "str"], ["str", "M"], ["M", "K"], ["K", "M", "int"]])
 def test_a_removed_member_becomes_the_default_and_lint_says_so(options, place):
     declared, hold = PLACES[place]
     declared = declared.format(" | ".join(options))

@@ -20,7 +20,7 @@ from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.text.loader import read_text
-from tests.builders import doc, payload
+from tests.builders import doc, every, payload
 
 
 def fields_of(held):
@@ -286,7 +286,7 @@ PROOFS = {
 }
 
 
-@pytest.mark.parametrize("case", PROOFS.values(), ids=PROOFS)
+@every("case", PROOFS.values())
 def test_prove(case):
     old, new, expected = case
     found = prove(old, new)
@@ -309,7 +309,7 @@ HINTS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "step"), HINTS)
+@every(("old", "new", "step"), HINTS)
 def test_proof_names_the_step_that_mends(old, new, step):
     extra = {"n": "int8[n]", "m": "int8[m]"}
     (found,) = prove(doc({"a": old, **extra}), doc({"a": new, **extra}, 2, []))
@@ -445,8 +445,8 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize("migrated", [True, False])
-@pytest.mark.parametrize("declared", TYPES)
+@every("migrated", [True, False])
+@every("declared", TYPES)
 def test_hints_about_fields_that_come_and_go_can_be_pasted(declared, migrated):
     members = {**B, "enums": {"E": ["no", "yes"]}}
     without, held = {"kept": "B", **N}, {"kept": "B", **N, "x": declared}
@@ -591,7 +591,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("case", CHANGES.values(), ids=CHANGES)
+@every("case", CHANGES.values())
 def test_the_proposed_steps_suffice(case):
     old, new, expected = case
     found = prove(old, new)
@@ -716,7 +716,7 @@ REFUSED_PLANS = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED_PLANS.values(), ids=REFUSED_PLANS)
+@every("case", REFUSED_PLANS.values())
 def test_plan_refuses(case):
     documents, start, end, codes = case
     with pytest.raises(SerializationError) as caught:
@@ -788,7 +788,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+@every("case", REFUSED.values())
 def test_resolve_refuses(case):
     members, arguments, code = case
     held = first_version()
@@ -1048,7 +1048,7 @@ GONE = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "value", "shown"), GONE)
+@every(("declared", "value", "shown"), GONE)
 def test_what_was_dropped_is_told_in_words(declared, value, shown):
     old = doc({"a": declared}, structs={"B": {}})
     new = doc({}, 2, [s.remove(field="a", lossy=True)], structs={"B": {}})

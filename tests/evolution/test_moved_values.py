@@ -12,6 +12,7 @@ from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
+from tests.builders import every
 
 INT = {"type": "int", "kind": "static"}
 W = {"w": "float32[n]"}
@@ -122,7 +123,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_equations_follow_the_fields_that_they_name(tmp_path, name):
     before, equation, after, other, steps = CASES[name]
     versions = [data(1, before, equation), data(2, after, other, steps=steps)]

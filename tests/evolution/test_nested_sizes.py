@@ -11,7 +11,7 @@ from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.sizes import readable_as, shown_sizes
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.types.text import parse_type
-from tests.builders import doc, same, up, value
+from tests.builders import doc, every, same, up, value
 
 DENSE = {"Dense": {"params": ["a", "b"], "fields": {"w": "float32[a, b]"}}}
 OUTER = {
@@ -87,7 +87,7 @@ def test_shown_sizes():
     assert shown_sizes(document, "A") == {"d", "h", "n", "q", "m", "k", "j"}
 
 
-@pytest.mark.parametrize(
+@every(
     ("have", "want", "reads"),
     [
         ("list[int, n]", "list[int]", True),
@@ -108,7 +108,7 @@ def test_which_types_read_which(have, want, reads):
     assert readable_as(parse_type(have), parse_type(want), {}) is reads
 
 
-@pytest.mark.parametrize(
+@every(
     ("old", "new", "codes"),
     [
         ("list[int]", "list[int, n]", {"NQX260"}),

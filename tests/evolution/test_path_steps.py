@@ -12,7 +12,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, payload, value
+from tests.builders import doc, every, payload, value
 
 HEADER = 'language: "1"\nschema: lab.train\nversion: {}\nroot: Train\nstructs:\n  Train:\n    fields:\n      {}\n'
 PARAMS = "params: pytree"
@@ -109,7 +109,7 @@ def test_null_stays_null(tmp_path):
     assert lab.load(tmp_path / "old").params is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("step", "code", "words"),
     [
         (s.steps.rename_path(field="params", path="a", to="a"), "NQX306", "expected another path"),
@@ -269,7 +269,7 @@ def empty_but_for(tree, keys):
     )
 
 
-@pytest.mark.parametrize("seed", range(300))
+@every("seed", range(300))
 def test_random_trees_agree_with_a_model_and_come_back(seed):
     choose = random.Random(seed)
     tree = made(choose, 3)

@@ -13,7 +13,7 @@ from neuralqx_struct.evolution.suggestions.work import loses_values
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import ROOT, doc
+from tests.builders import ROOT, doc, every
 
 TABLE = yaml.safe_load((ROOT / "tests" / "evolution" / "revisions.yaml").read_text())
 
@@ -48,20 +48,20 @@ def chosen(case):
     return [item for step in steps for item in yaml.safe_load(step_text(step))]
 
 
-@pytest.mark.parametrize("name", TABLE)
+@every("name", TABLE)
 def test_the_proposal_is_that_of_the_table(name):
     assert chosen(TABLE[name]) == TABLE[name]["steps"]
     assert bool(TABLE[name].get("asks")) == any(each.question for each in proposed(TABLE[name]))
 
 
-@pytest.mark.parametrize("name", TABLE)
+@every("name", TABLE)
 def test_every_proposal_is_applied_and_lints(name):
     case = TABLE[name]
     found = prove(document(case, 1), document(case, 2, [{"from": 1, "steps": chosen(case)}]))
     assert [str(each) for each in found if each.severity == "error"] == []
 
 
-@pytest.mark.parametrize("name", TABLE)
+@every("name", TABLE)
 def test_every_other_answer_lints_beside_the_first_ones_to_other_questions(name):
     case = TABLE[name]
     found = proposed(case)
@@ -77,7 +77,7 @@ def test_every_other_answer_lints_beside_the_first_ones_to_other_questions(name)
             assert [str(d) for d in judged if d.severity == "error"] == [], answer.label
 
 
-@pytest.mark.parametrize("name", TABLE)
+@every("name", TABLE)
 def test_answers_that_lose_values_come_last_and_are_labelled(name):
     for each in proposed(TABLE[name]):
         lossy = [any(map(loses_values, a.steps)) for a in each.answers]
@@ -90,7 +90,7 @@ def _is_about_a_value(question):
     return [step.name for a in question.answers for step in a.steps] in (["add"], ["fill"])
 
 
-@pytest.mark.parametrize("name", TABLE)
+@every("name", TABLE)
 def test_a_question_has_several_answers_or_says_why_not(name):
     for each in proposed(TABLE[name]):
         if each.question and not _is_about_a_value(each):
@@ -121,7 +121,7 @@ def steps_of(case, pick):
     return [step for each in proposed(case) for step in each.answers[pick].steps]
 
 
-@pytest.mark.parametrize("name", TABLE)
+@every("name", TABLE)
 def test_every_proposal_migrates_a_payload_and_back(name, tmp_path):
     case = TABLE[name]
     pick = -1 if case.get("rounds") else 0

@@ -17,7 +17,7 @@ from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps.python import find_function, function, name_of
 from neuralqx_struct.schema.series import carried_series, series_of
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import conforms, doc, payload, same, value
+from tests.builders import conforms, doc, every, payload, same, value
 
 
 @function("test.invert")
@@ -444,7 +444,7 @@ STRUCTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STRUCTS)
+@every("name", STRUCTS)
 def test_functions_read_and_write_structs_as_dicts(name):
     declared, held = STRUCTS[name]
     step = s.python(function="test.negate", inverse="test.negate", reads=["f"], writes=["f"])

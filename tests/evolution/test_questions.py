@@ -6,7 +6,7 @@ import neuralqx_struct as s
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import step_text
 from neuralqx_struct.evolution.suggestions import suggest
-from tests.builders import doc
+from tests.builders import doc, every
 
 P = {"P": {"w": "float32[n]"}}
 MOMENTS = {**P, "Opt": {"mu": "P", "nu": "P"}}
@@ -155,7 +155,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_a_question_has_all_answers(name):
     old, new, wanted = CASES[name]
     (question,) = suggest(old, new)
@@ -172,7 +172,7 @@ def test_a_default_of_a_struct_is_taken_beside_another_field_of_its_type():
     assert [step_text(step) for step in sure.steps] == ["- add: {field: b, default: {count: 3}}"]
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_every_answer_lints(name):
     old, new, _ = CASES[name]
     (question,) = suggest(old, new)

@@ -1,14 +1,13 @@
 """Tests of what becomes of conditions on strings that a step renames."""
 
-import pytest
-
 from neuralqx_struct.evolution.renamed_words import Words, reworded
 from neuralqx_struct.expressions import parse
+from tests.builders import every
 
 RENAMED = Words({"a": "c"}, frozenset("ab"))
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "new"),
     [
         ("x == 'a'", "x == 'c'"),

@@ -19,6 +19,7 @@ from neuralqx_struct.classes.documents import series_of_class
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema import uses
+from tests.builders import every
 
 TYPES = {
     "int": int,
@@ -264,9 +265,7 @@ REFUSED = {
 REFUSALS = [(n, r, p) for n, r in REFUSED.items() for p in PAIRS]
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "pair"), REFUSALS, ids=[f"{n}, {p[0]}, {p[1]}" for n, _, p in REFUSALS]
-)
+@every(("name", "row", "pair"), REFUSALS)
 def test_what_does_not_fit_is_told_at_once(name, row, pair, tmp_path):
     (how, way), (old, new, expected) = pair, row
     before = instance(make(how, old), old)

@@ -13,7 +13,7 @@ from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.evolution.suggestions.work import loses_values
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT, answered
+from tests.builders import ROOT, answered, every
 
 PAIRS = [
     (folder.parent.name, version)
@@ -61,7 +61,7 @@ def test_the_proposal_lints(name, version, revised):
     assert not has_errors(found), "\n".join(map(str, found))
 
 
-@pytest.mark.parametrize(("name", "version"), PAIRS)
+@every(("name", "version"), PAIRS)
 def test_the_proposal_is_lossless_where_the_written_migration_is(name, version):
     series = load_series(ROOT / "schemas" / name)
     written = [item.step for item in series.at(version).migrations[0].steps]

@@ -9,7 +9,7 @@ from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.schema.lock import payload_fingerprint, payload_fingerprints
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import conforms, doc, payload
+from tests.builders import conforms, doc, every, payload
 
 INT = {"type": "int", "kind": "static"}
 L = {"L": {"w": "float32[k]"}}
@@ -258,7 +258,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+@every("case", REFUSED.values())
 def test_a_size_that_cannot_be_proved_is_an_error(case):
     old, new, values, expected = case
     held, series = payload(old, values), series_of([old, new])
@@ -395,7 +395,7 @@ PROVED = {
 }
 
 
-@pytest.mark.parametrize("case", PROVED.values(), ids=PROVED)
+@every("case", PROVED.values())
 def test_a_size_that_is_proved_is_read(case):
     old, new, values = case
     held, series = payload(old, values), series_of([old, new])

@@ -14,7 +14,7 @@ from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import bounded, conforms, doc, payload, same, up, value
+from tests.builders import bounded, conforms, doc, every, payload, same, up, value
 
 WIDTHS = (2, 3)  # of the two instances; the other names have other values
 
@@ -120,7 +120,7 @@ def test_dims_of_a_used_schema_are_those_of_one_instance():
     assert [each["fields"]["y"]["shape"] for each in made] == [[2], [3]]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@every("seed", range(40))
 def test_names_in_all_scopes_agree_with_a_model(seed):
     """Random places for three names; a new array takes the size of the name in the scope of its struct."""
     choose = random.Random(seed)
@@ -203,7 +203,7 @@ IN_LISTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", IN_LISTS)
+@every("name", IN_LISTS)
 def test_an_empty_list_shows_no_size_of_its_items(name):
     before, after, least, accepted = IN_LISTS[name]
     raw = {

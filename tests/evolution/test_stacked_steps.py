@@ -9,7 +9,7 @@ from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove, stages_of
 from neuralqx_struct.evolution.sizes import shown_sizes
 from neuralqx_struct.schema.series import series_of
-from tests.builders import WORDS, doc, payload, same, up, value
+from tests.builders import WORDS, doc, every, payload, same, up, value
 
 F4 = np.arange(6, dtype="float32").reshape(2, 3)
 C8 = F4 + 1j * F4[::-1]
@@ -173,7 +173,7 @@ def layer(held, *index):
     return held[index].copy() if isinstance(held, np.ndarray) else held
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@every("case", CASES.values())
 def test_each_layer_becomes_what_a_single_instance_becomes(case):
     step, before, after, values = case
     old, new = versions(before, after, [step])

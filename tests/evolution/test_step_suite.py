@@ -9,7 +9,7 @@ from neuralqx_struct.evolution.steps import STEPS
 from neuralqx_struct.formats.store import STORES
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT
+from tests.builders import ROOT, every
 
 SUITE = ROOT / "tests" / "suite" / "steps"
 
@@ -47,7 +47,7 @@ def test_every_step_has_a_schema():
     assert {path.name for path in SUITE.iterdir()} == STEPS.keys()
 
 
-@pytest.mark.parametrize("name", STEPS)
+@every("name", STEPS)
 def test_its_migration_is_proved_and_has_its_cost(name):
     folder = SUITE / name
     found = [d for d in lint(folder) if d.severity != "info"]

@@ -23,12 +23,12 @@ from neuralqx_struct.schema.migration import StepItem
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.types.text import format_type, parse_type
-from tests.builders import F4, STEPS, bounded, conforms, doc, payload, same, up, value
+from tests.builders import F4, STEPS, bounded, conforms, doc, every, payload, same, up, value
 
 # Each step: what it is applied to, and what comes out.
 
 
-@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
+@every("case", STEPS.values())
 def test_step(case):
     fields, wanted, step, values, expected = case
     if isinstance(values.get("a"), dict) and values["a"].get("__kind__") == "prng-key":
@@ -51,7 +51,7 @@ def test_step(case):
     assert list(after.document["manifest"]["fields"]) == list(wanted)
 
 
-@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
+@every("case", STEPS.values())
 def test_inverse_on_declarations(case):
     fields, wanted, step, _, _ = case
     old, new = doc(fields), doc(wanted, 2, [step])
@@ -64,7 +64,7 @@ def test_inverse_on_declarations(case):
     assert differences(old, result) == [] or not back
 
 
-@pytest.mark.parametrize("name", [n for n in STEPS if n not in ("fill", "unwrap_key")])
+@every("name", [n for n in STEPS if n not in ("fill", "unwrap_key")])
 def test_inverse_on_payloads(name):
     fields, wanted, step, values, _ = STEPS[name]
     old, new = doc(fields), doc(wanted, 2, [step])
@@ -441,9 +441,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("step", "code", "word"), REFUSED, ids=[f"{s.step_name(x)}-{w}" for x, _, w in REFUSED]
-)
+@every(("step", "code", "word"), REFUSED)
 def test_declaration_refuses(step, code, word):
     more = {
         "c2": "complex64[n]",
@@ -549,7 +547,7 @@ BAD_PAYLOADS = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_PAYLOADS.values(), ids=BAD_PAYLOADS)
+@every("case", BAD_PAYLOADS.values())
 def test_payload_that_is_not_of_its_version(case):
     fields, wanted, step, values, code = case
     old, new = doc(fields), doc(wanted, 2, [step])
@@ -652,7 +650,7 @@ IN = {
 }
 
 
-@pytest.mark.parametrize(("declared", "default", "expected"), VALUES)
+@every(("declared", "default", "expected"), VALUES)
 def test_added_values_become_what_the_type_says(declared, default, expected):
     new = doc({"b": declared}, 2, [s.add(field="b", default=default)], **IN)
     after = up(doc({}, **IN), new, {})
@@ -685,7 +683,7 @@ WRONG_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "default"), WRONG_VALUES)
+@every(("declared", "default"), WRONG_VALUES)
 def test_added_values_that_do_not_fit(declared, default):
     with pytest.raises(SchemaError) as caught:
         s.apply_to_document(
@@ -708,7 +706,7 @@ NOT_SHOWN = {
 }
 
 
-@pytest.mark.parametrize("case", NOT_SHOWN.values(), ids=NOT_SHOWN)
+@every("case", NOT_SHOWN.values())
 def test_a_value_needs_sizes_that_every_payload_shows(case):
     fields, declared, default, code = case
     structs = {"structs": {"In": {"x": "int8[n]"}}}
@@ -823,8 +821,8 @@ def is_same(old, new):
     return old == new and math.copysign(1, old) == math.copysign(1, new)
 
 
-@pytest.mark.parametrize("new", SMALL)
-@pytest.mark.parametrize("old", SMALL)
+@every("new", SMALL)
+@every("old", SMALL)
 def test_an_exact_cast_keeps_each_number_or_refuses_it(old, new):
     for number in every_value(old):
         one = np.array([number])
@@ -838,8 +836,8 @@ def test_an_exact_cast_keeps_each_number_or_refuses_it(old, new):
             assert is_same(float(number), float(made))
 
 
-@pytest.mark.parametrize("new", [name for name in DTYPES if name != "bool"])
-@pytest.mark.parametrize("old", SMALL)
+@every("new", [name for name in DTYPES if name != "bool"])
+@every("old", SMALL)
 def test_promotion_is_what_a_cast_of_every_value_says(old, new):
     every = every_value(old)
     try:
@@ -902,7 +900,7 @@ INEXACT = [
 ]
 
 
-@pytest.mark.parametrize(("array", "dtype", "index", "code"), INEXACT)
+@every(("array", "dtype", "index", "code"), INEXACT)
 def test_exact_cast_refuses(array, dtype, index, code):
     with pytest.raises(MigrationError) as caught:
         cast(array, dtype, exact=True, path="$.x")
@@ -928,7 +926,7 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("array", "dtype"), EXACT)
+@every(("array", "dtype"), EXACT)
 def test_exact_cast_keeps_every_value(array, dtype):
     there = cast(array, dtype, exact=True, path="$")
     assert there.shape == array.shape
@@ -958,7 +956,7 @@ def test_complex_parts_bit_by_bit(real, imaginary):
 # Sizes.
 
 
-@pytest.mark.parametrize(
+@every(
     ("a", "b", "known", "equal"),
     [
         ("2 * (n + 1)", "n + n + 2", {}, True),
@@ -988,8 +986,8 @@ def tower(operation, leaf, levels=40, repeats=8):
     return {**known, f"d{levels}": parse(leaf)}
 
 
-@pytest.mark.parametrize("operation", [" + ", " * ", " - ", " // "])
-@pytest.mark.parametrize("leaf", ["n", "9", "n + m", "n * m + k", "2 ** 60 * n"])
+@every("operation", [" + ", " * ", " - ", " // "])
+@every("leaf", ["n", "9", "n + m", "n * m + k", "2 ** 60 * n"])
 def test_same_size_of_towers_ends(operation, leaf):
     known = tower(operation, leaf)
     with bounded():
@@ -1012,7 +1010,7 @@ def test_same_size_of_a_long_chain():
     assert same_size(parse("d0"), parse("d4000 + 4000"), known)
 
 
-@pytest.mark.parametrize(
+@every(
     ("have", "want", "readable"),
     [
         ("int", "int | null", True),
@@ -1066,7 +1064,7 @@ def test_every_declared_step_is_implemented():
     assert {name: kind.model | None for name, kind in s.STEPS.items()} == declared
 
 
-@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
+@every("case", STEPS.values())
 def test_step_text_is_what_a_schema_file_says(case):
     import yaml
 
@@ -1184,7 +1182,7 @@ def test_laws(history):
     assert same(value(back.document["manifest"], back.arrays), values)
 
 
-@pytest.mark.parametrize(
+@every(
     ("build", "message"),
     {
         "no text": (

@@ -9,7 +9,7 @@ from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.manifest.kinds import BIGINT, ENUM, FULL, LIST, NUMPY_SCALAR
 from neuralqx_struct.schema.series import series_of
-from tests.builders import conforms, doc, payload
+from tests.builders import conforms, doc, every, payload
 
 ENUMS = {"E": ["x", "y"], "F": ["y", "x", "z"]}
 LITERALS = "literal['x', 'y']"
@@ -97,7 +97,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("old", "step", "code", "word"), REFUSED)
+@every(("old", "step", "code", "word"), REFUSED)
 def test_declarations_that_are_refused(old, step, code, word):
     old, new = doc({"a": old}, enums=ENUMS), doc({}, 2, enums=ENUMS)
     with pytest.raises(SchemaError) as caught:
@@ -127,7 +127,7 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "node", "made", "back"), WORDS)
+@every(("old", "new", "node", "made", "back"), WORDS)
 def test_numbers_and_booleans_become_words_and_come_back(old, new, node, made, back):
     assert [*map(repr, converted(old, new, new, node))] == [repr(made), repr(back)]
     ((found,),) = [[*each.steps] for each in suggest(*versions(old, new, new))]

@@ -10,7 +10,7 @@ from neuralqx_struct.evolution.trial import IN_VERDICTS, try_payloads
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.uses import among, link
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import bounded, doc
+from tests.builders import bounded, doc, every
 
 HELD = {
     "B": {"fields": {"w": "int8[n]"}},
@@ -92,7 +92,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_payloads_of_random_sizes_decide(name):
     before, had, after, dims, codes = CASES[name]
     old, new = doc(before, dims=had, raw=HELD), doc(after, 2, dims=dims, raw=HELD)
@@ -176,9 +176,9 @@ UNSAVED = {
 }
 
 
-@pytest.mark.parametrize("unknown", ["error", "warn", "drop"])
-@pytest.mark.parametrize("was", ["new", "there before", "static before"])
-@pytest.mark.parametrize("name", UNSAVED)
+@every("unknown", ["error", "warn", "drop"])
+@every("was", ["new", "there before", "static before"])
+@every("name", UNSAVED)
 def test_a_field_that_no_payload_holds_needs_a_default(name, was, unknown):
     field, codes = UNSAVED[name]
     steps = [s.remove(field="x", undo_default=0, within="B")] if was == "static before" else []

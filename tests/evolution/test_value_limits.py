@@ -10,7 +10,7 @@ from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import doc, payload
+from tests.builders import doc, every, payload
 
 #: How the fields become a collection, its type and limits, which two items miss.
 WHOLES = {
@@ -57,8 +57,8 @@ VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", VALUES)
-@pytest.mark.parametrize("value", [7, 3])
+@every("name", VALUES)
+@every("value", [7, 3])
 def test_values_of_steps_keep_the_limits_of_later_and_earlier_versions(name, value):
     *fields, first, second, code = VALUES[name](value)
     one, two, three = ({"n": "int", **each} for each in fields)
@@ -140,9 +140,9 @@ def renamed_words(kind, name, more=()):
 AWAY_AND_BACK = [steps.rename(field="x", to="m"), steps.rename(field="m", to="x")]
 
 
-@pytest.mark.parametrize("name", RENAMED)
-@pytest.mark.parametrize("kind", ["enum", "field"])
-@pytest.mark.parametrize("more", [[], AWAY_AND_BACK])
+@every("name", RENAMED)
+@every("kind", ["enum", "field"])
+@every("more", [[], AWAY_AND_BACK])
 def test_limits_follow_renamed_strings(kind, name, more):
     series = renamed_words(kind, name, more)
     *_, backward, forward = RENAMED[name]

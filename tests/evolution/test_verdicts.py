@@ -17,7 +17,7 @@ from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.uses import among, link
-from tests.builders import bounded, doc, payload
+from tests.builders import bounded, doc, every, payload
 
 
 def loads(writer, reader, unknown, key=0, used=()):
@@ -56,7 +56,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_verdicts_of_single_changes(name):
     old, new, backward, forward = CASES[name]
     first, second = doc(old), doc(new, 2)
@@ -78,7 +78,7 @@ LIMITED = {
 }
 
 
-@pytest.mark.parametrize("name", LIMITED)
+@every("name", LIMITED)
 def test_verdicts_of_dims(name):
     old, new, backward, forward = LIMITED[name]
     fields, inner = {"a": "int8[n]", "m": "int8[m]", "x": "B"}, {"B": {"fields": {"w": "int8[n]"}}}
@@ -141,7 +141,7 @@ HIDDEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HIDDEN)
+@every("name", HIDDEN)
 def test_dims_that_no_payload_shows_refuse_none(name):
     old, new, expected = HIDDEN[name]
     fields = {
@@ -204,7 +204,7 @@ def test_a_struct_that_is_held_once_has_no_size_of_its_own():
     assert [d.code for d in verdict(first, second, "full")] == ["NQX270"]
 
 
-@pytest.mark.parametrize(
+@every(
     ("fields", "codes"),
     [
         ({"x": "B | C"}, []),
@@ -434,8 +434,8 @@ def used(steps, fields):
     return [link(user, among(versions)) for user in users]
 
 
-@pytest.mark.parametrize("unknown", ["error", "warn", "drop"])
-@pytest.mark.parametrize(
+@every("unknown", ["error", "warn", "drop"])
+@every(
     ("steps", "fields", "backward", "forward"),
     [
         ([], ({"w": "int8[2]"}, {"w": "float64[2]"}), True, False),
@@ -484,7 +484,7 @@ def test_structs_that_only_other_schemas_hold_are_judged(steps, fields, backward
 BOUNDED = ({"fields": {"w": "int"}}, {"fields": {"w": {"type": "int", "ge": 0}}})
 
 
-@pytest.mark.parametrize(
+@every(
     ("before", "after", "codes"),
     [
         ({"x": "B"}, {"x": "B"}, {"NQX270"}),
@@ -493,7 +493,7 @@ BOUNDED = ({"fields": {"w": "int"}}, {"fields": {"w": {"type": "int", "ge": 0}}}
         ({"x": "int", "y": "B"}, {"x": "int"}, set()),
     ],
 )
-@pytest.mark.parametrize("is_used", [False, True])
+@every("is_used", [False, True])
 def test_limits_count_where_payloads_hold_the_struct(before, after, codes, is_used):
     steps = [s.steps.remove(field="y", lossy=True)] if "y" in before else []
     inner = [

@@ -20,7 +20,7 @@ import yaml
 from examples.vmc_ising import __main__ as command
 from examples.vmc_ising import ising, optimise, rbm, sampler, train
 from examples.vmc_ising.settings import DEFAULTS, N_STEPS, Settings
-from tests.builders import ROOT
+from tests.builders import ROOT, every
 
 SCHEMAS = ROOT / "schemas" / "vmc_state"
 PAULI_X = np.array([[0.0, 1.0], [1.0, 0.0]])
@@ -61,16 +61,16 @@ def random_params(n_sites: int, alpha: int, stddev: float, seed: int = 0) -> rbm
 # --- exact energies -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("h", [-0.7, 0.0, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("n_sites", [2, 4, 5, 6])
+@every("h", [-0.7, 0.0, 0.5, 1.0, 2.0])
+@every("n_sites", [2, 4, 5, 6])
 def test_lanczos_finds_the_lowest_eigenvalue_of_the_dense_matrix(n_sites: int, h: float) -> None:
     assert ising.exact_energy(n_sites, h) == pytest.approx(
         np.linalg.eigvalsh(dense(n_sites, h))[0], rel=1e-10
     )
 
 
-@pytest.mark.parametrize("h", [-0.5, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("n_sites", [4, 5, 9, 10])
+@every("h", [-0.5, 0.5, 1.0, 2.0])
+@every("n_sites", [4, 5, 9, 10])
 def test_lanczos_agrees_with_the_free_fermions(n_sites: int, h: float) -> None:
     assert ising.exact_energy(n_sites, h) == pytest.approx(
         ising.free_fermion_energy(n_sites, h), rel=1e-10

@@ -19,6 +19,7 @@ from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.struct import Struct
+from tests.builders import every
 
 
 def codes(text, names=None):
@@ -56,12 +57,12 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("text", VALUES)
+@every("text", VALUES)
 def test_values_are_those_of_python(text):
     assert repr(value(text)) == repr(eval(text))
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "expected"),
     [
         ("size(3)", 1),
@@ -103,7 +104,7 @@ def test_and_or_if_do_not_evaluate_the_other_side():
     assert value("1 < 0 < missing") is False
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "code", "message"),
     [
         ("alpga + 1", "NQX116", "expected a known name, got 'alpga'\nin `alpga`"),
@@ -221,7 +222,7 @@ TRAPPED = [
 ]
 
 
-@pytest.mark.parametrize("text", TRAPPED)
+@every("text", TRAPPED)
 def test_no_operator_of_an_arbitrary_object_is_called(text):
     Trap.calls.clear()
     objects = np.empty(1, object)
@@ -299,7 +300,7 @@ def test_a_list_that_holds_itself_is_refused():
 ARRAY = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "expected"),
     [
         ("size(x)", 6),
@@ -393,7 +394,7 @@ def test_isfinite_asks_the_library_of_the_array_or_compares():
         assert np.array_equal(evaluate(parse("isfinite(x)"), {"x": Old(array)}), np.isfinite(array))
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "message"),
     [
         ("x > 0 and y", "expected one truth value, got bool[2, 3]"),

@@ -19,6 +19,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.exact import limits_of
+from tests.builders import every
 
 NUMPY = [
     "bool",
@@ -153,7 +154,7 @@ def test_arithmetic_of_arrays(pair, symbol):
     assert evaluate(parse(f"max(abs(-(x {symbol} y)))"), names) == max(map(abs, expected))
 
 
-@pytest.mark.parametrize("holder", HOLDERS, ids=" ".join)
+@every("holder", HOLDERS)
 def test_single_numbers(holder):
     low, high = map(int, limits_of(dtype_of(holder[1])))
     for value in (held(holder, high), held(holder, [high])[0]):

@@ -11,7 +11,7 @@ import pytest
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 # The least that every name could be worth to an attacker: values of all sorts that schemas hand to expressions.
 NAMES = {
@@ -202,9 +202,7 @@ EXPONENTIAL = {
 LARGE = {"wide": np.zeros((1, 50_000)), "high": np.zeros((50_000, 1))}
 
 
-@pytest.mark.parametrize(
-    "text", [*ESCAPES.values(), *EXPONENTIAL.values()], ids=[*ESCAPES, *EXPONENTIAL]
-)
+@every("text", [*ESCAPES.values(), *EXPONENTIAL.values()])
 def test_no_way_out_and_no_way_to_work_forever(text):
     with bounded(), pytest.raises(SchemaError) as caught:
         evaluate(parse(text), NAMES | LARGE)
@@ -214,7 +212,7 @@ def test_no_way_out_and_no_way_to_work_forever(text):
         assert len(found.message) < 400
 
 
-@pytest.mark.parametrize("text", ESCAPES.values(), ids=ESCAPES)
+@every("text", ESCAPES.values())
 def test_what_is_not_of_the_subset_names_its_column(text):
     try:
         parse(text)

@@ -21,7 +21,7 @@ from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.sizes import linear_form
 from neuralqx_struct.types.text import parse_type
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 
 def codes(text, names=None):
@@ -75,7 +75,7 @@ CANONICAL = {
 }
 
 
-@pytest.mark.parametrize(("text", "canonical"), CANONICAL.items())
+@every(("text", "canonical"), CANONICAL.items())
 def test_canonical_text_is_minimal_and_a_fixpoint(text, canonical):
     expression = parse(text)
     assert expression.text == str(expression) == canonical
@@ -250,7 +250,7 @@ ESCAPES = [
 ]
 
 
-@pytest.mark.parametrize("text", ESCAPES)
+@every("text", ESCAPES)
 def test_what_is_not_of_the_subset_is_refused_while_parsing(text):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -270,7 +270,7 @@ def test_names_of_functions_are_only_names():
     assert codes("print") == ["NQX116"]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "message", "hint"),
     [
         ("a + kernel.__len__", "got '__len__' at column 5", "shape(x)"),
@@ -352,7 +352,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:20])
+@every("text", HOSTILE)
 def test_hostile_texts_are_answered_at_once(text):
     names = {
         "a": 1,

@@ -13,7 +13,7 @@ from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.functions import Items, StructValue
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 
 def layer(width, **fields):
@@ -103,7 +103,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), VALUES, ids=[text for text, _ in VALUES])
+@every(("text", "expected"), VALUES)
 def test_values(text, expected):
     found = evaluate(parse(text), NAMES)
     if isinstance(found, Items):
@@ -133,9 +133,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "message", "hint"), REFUSED, ids=[text for text, *_ in REFUSED]
-)
+@every(("text", "code", "message", "hint"), REFUSED)
 def test_refused(text, code, message, hint):
     with pytest.raises(SchemaError) as caught:
         evaluate(parse(text), NAMES)
@@ -202,7 +200,7 @@ WALKS = [
 ]
 
 
-@pytest.mark.parametrize("text", WALKS)
+@every("text", WALKS)
 def test_no_attribute_of_a_value_is_reached(text):
     known = {"a": CLS(x=1), "p": Plain.__new__(Plain), "t": (1,), "d": {"a": 1}, "l": [int]}
     known |= {"n": np.ones(3), "f": len, "c": CLS, "m": ast}

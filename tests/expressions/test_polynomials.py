@@ -4,6 +4,7 @@ import pytest
 
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.polynomials import divided, polynomial, polynomial_text, summed
+from tests.builders import every
 
 QUOTIENTS = [
     ("d * h * k", "d", "h * k"),
@@ -18,7 +19,7 @@ QUOTIENTS = [
 ]
 
 
-@pytest.mark.parametrize(("whole", "part", "wanted"), QUOTIENTS)
+@every(("whole", "part", "wanted"), QUOTIENTS)
 def test_a_quotient_leaves_nothing(whole, part, wanted):
     found = divided(*(polynomial(parse(text), {}) for text in (whole, part)))
     assert found == (None if wanted is None else polynomial(parse(wanted), {}))

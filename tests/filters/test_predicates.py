@@ -47,6 +47,7 @@ from tests.builders import (
     Stat,
     State,
     Tagged,
+    every,
     named,
 )
 
@@ -146,7 +147,7 @@ def test_filters_of_nnx_combine_with_ours():
     assert (WithTag("x") | theirs)(("a",), Param())
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "matches"),
     [
         (Param(), True),
@@ -182,7 +183,7 @@ def test_protocols():
 ALONE = named("w", metadata={"tags": "trainable"})
 
 
-@pytest.mark.parametrize(
+@every(
     ("path", "value", "matches"),
     [
         ((TRAINED,), 1, True),
@@ -207,7 +208,7 @@ def test_tags(path, value, matches):
     assert WithTag("trainable")(path, value) is matches
 
 
-@pytest.mark.parametrize(
+@every(
     ("path", "kind"),
     [
         ((PLAIN,), "node"),
@@ -226,7 +227,7 @@ def test_kinds(path, kind):
     assert Kind("static") == Kind(FieldKind.STATIC)
 
 
-@pytest.mark.parametrize(
+@every(
     ("dtype", "family"),
     [
         *[
@@ -256,7 +257,7 @@ def test_dtypes_of_arrays(dtype, family):
     assert jnp.issubdtype(jnp.dtype(dtype), jax.dtypes.prng_key) is False
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "name"),
     [
         (jax.random.key(0), "key<fry>"),
@@ -362,7 +363,7 @@ def test_operators_take_literals_on_both_sides():
         tag & 1
 
 
-@pytest.mark.parametrize(
+@every(
     "f",
     [
         OfType(int),
@@ -394,7 +395,7 @@ class Pair(typing.NamedTuple):
     b: object
 
 
-@pytest.mark.parametrize(
+@every(
     ("make", "message"),
     [
         (

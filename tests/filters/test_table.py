@@ -31,16 +31,7 @@ from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.filters.predicates import dtype_name, innermost_kind, tags_of
 from neuralqx_struct.filters.table import type_names, unmatched_parts
 from neuralqx_struct.paths import FieldName
-from tests.builders import (
-    OPAQUE,
-    PLAIN,
-    STATIC,
-    TRAINED,
-    UNKNOWN,
-    VALUES,
-    State,
-    Tagged,
-)
+from tests.builders import OPAQUE, PLAIN, STATIC, TRAINED, UNKNOWN, VALUES, State, Tagged, every
 
 
 def is_big(path, value):
@@ -54,7 +45,7 @@ TREE = [
 ]
 
 
-@pytest.mark.parametrize(
+@every(
     ("given_as", "expected", "hint"),
     [
         ("trainabel", "a leaf with the tag 'trainabel'", "did you mean 'trainable'?"),

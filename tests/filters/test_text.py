@@ -22,7 +22,7 @@ from neuralqx_struct.filters import (
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.filters.records import quoted
 from neuralqx_struct.filters.table import unmatched_parts
-from tests.builders import TEXT_FILTERS, bounded
+from tests.builders import TEXT_FILTERS, bounded, every
 
 
 @given(TEXT_FILTERS)
@@ -33,7 +33,7 @@ def test_parse_inverts_str(f):
     assert f.text == str(f)
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "expected"),
     [
         ("tag:trainable & !path:*/bias", WithTag("trainable") & ~PathGlob("*/bias")),
@@ -58,7 +58,7 @@ def test_parse(text, expected):
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "message", "hint"),
     [
         ("tag:a &", "character 8: expected a filter, got the end", "as in"),

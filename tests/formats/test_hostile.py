@@ -12,7 +12,7 @@ import pytest
 
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, StructError, UntrustedError
-from tests.builders import bounded, invoke
+from tests.builders import bounded, every, invoke
 
 
 def made(header, data=b"", size=None):
@@ -90,7 +90,7 @@ SAFETENSORS = {
 }
 
 
-@pytest.mark.parametrize("name", SAFETENSORS)
+@every("name", SAFETENSORS)
 def test_safetensors(tmp_path, name):
     data, code, message = SAFETENSORS[name]
     path = tmp_path / "m.safetensors"
@@ -178,7 +178,7 @@ NPY = {
 }
 
 
-@pytest.mark.parametrize("name", NPY)
+@every("name", NPY)
 def test_npy_and_npz(tmp_path, name):
     data, code = NPY[name]
     (tmp_path / "m.npy").write_bytes(data)

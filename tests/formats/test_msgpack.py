@@ -17,7 +17,7 @@ from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.formats.msgpack_tree import Codes
 from neuralqx_struct.manifest import Limits
-from tests.builders import bounded, same
+from tests.builders import bounded, every, same
 
 
 def opened(folder, data, name="model.msgpack", **options):
@@ -246,7 +246,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
+@every("data", DAMAGED.values())
 def test_damaged_files(tmp_path, data):
     with bounded(), pytest.raises(IntegrityError, match=r"model.msgpack: .*expected"):
         opened(tmp_path, data)

@@ -18,7 +18,7 @@ from neuralqx_struct.formats import archive, archive_writer
 from neuralqx_struct.formats.npz import NPZ_STORE as npz
 from neuralqx_struct.formats.store import Access
 from neuralqx_struct.manifest.payload import StoredArrays
-from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, random_array, same
+from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, every, random_array, same
 
 
 def written(arrays, **options):
@@ -27,8 +27,8 @@ def written(arrays, **options):
     return file.getvalue(), records
 
 
-@pytest.mark.parametrize("name", [*NUMPY, *OTHERS, *EXOTIC])
-@pytest.mark.parametrize("compress", [False, True])
+@every("name", [*NUMPY, *OTHERS, *EXOTIC])
+@every("compress", [False, True])
 def test_every_dtype_survives_bit_by_bit(name, compress):
     array = random_array(name)
     data, records = written({"x": array}, compress=compress)
@@ -171,7 +171,7 @@ def test_files_of_numpy_are_read(save):
     assert npz.verify(memoryview(file.getvalue()), records) == []
 
 
-@pytest.mark.parametrize("name", EXOTIC)
+@every("name", EXOTIC)
 def test_raw_descriptors_are_read_with_the_dtype_of_the_record(name):
     array = random_array(name)
     file = io.BytesIO()

@@ -14,7 +14,7 @@ from orbax.checkpoint import v1
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
-from tests.builders import bounded, same
+from tests.builders import bounded, every, same
 
 PARAMS = {
     "dense": {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3, jnp.bfloat16)},
@@ -62,7 +62,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS)
+@every("write", LAYOUTS.values())
 def test_every_layout(tmp_path, write):
     path = tmp_path / "ckpt"
     write(path)

@@ -13,7 +13,7 @@ from neuralqx_struct.dtypes import ML_DTYPES
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
 from neuralqx_struct.formats.safetensors import SAFETENSORS_STORE as store
 from neuralqx_struct.formats.store import Access
-from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, random_array, same
+from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, every, random_array, same
 
 
 def written(arrays):
@@ -22,7 +22,7 @@ def written(arrays):
     return file.getvalue(), records
 
 
-@pytest.mark.parametrize("name", [*NUMPY, *OTHERS, *EXOTIC])
+@every("name", [*NUMPY, *OTHERS, *EXOTIC])
 def test_every_dtype_survives_bit_by_bit(name):
     assert name in ML_DTYPES or name not in EXOTIC
     array = random_array(name)
@@ -122,7 +122,7 @@ def test_a_forged_file_that_is_right_is_read():
     assert np.array_equal(store.read(*forged(lambda h, b: None))["b"], [0, 1])
 
 
-@pytest.mark.parametrize(
+@every(
     ("change", "code"),
     [
         (lambda h, b: h["b"].update(data_offsets=[8, 16]), "NQX408"),

@@ -6,6 +6,7 @@ import pytest
 from neuralqx_struct import formats
 from neuralqx_struct.bundle import BundleExistsError
 from neuralqx_struct.errors import SerializationError
+from tests.builders import every
 
 ARRAYS = {"w": np.arange(3.0)}
 
@@ -58,7 +59,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@every("name", REFUSED)
 def test_refusals_leave_nothing(tmp_path, name):
     options, message = REFUSED[name]
     given = {"format": "safetensors", "arrays": ARRAYS, **options}

@@ -26,7 +26,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.formats.npz import NPZ_STORE as npz
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import format_manifest
-from tests.builders import FORMS, bounded, edit, npy, payload_of, simple
+from tests.builders import FORMS, bounded, edit, every, npy, payload_of, simple
 
 READERS = {
     "load": s.load,
@@ -188,8 +188,8 @@ class Trapped(metaclass=Trap):
     pass
 
 
-@pytest.mark.parametrize("kind", NODES)
-@pytest.mark.parametrize("name", ["Fake", "Trapped", "NODES", "node_bundle", "os"])
+@every("kind", NODES)
+@every("name", ["Fake", "Trapped", "NODES", "node_bundle", "os"])
 def test_what_only_looks_like_a_struct_is_refused_and_not_called(tmp_path, kind, name):
     path = node_bundle(tmp_path / "ckpt", {**NODES[kind], "type": f"{__name__}:{name}"})
     CALLS.clear()
@@ -253,7 +253,7 @@ def test_member_names_that_lead_out(tmp_path):
     assert sorted(p for p in tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
+@every(
     "file",
     [*NAMES[:10], "arrays.npz/x", "manifest.json", "arrays.exe", "-rf", "x" * 201, 5, None, ["a"]],
 )
@@ -264,7 +264,7 @@ def test_file_names_that_lead_out(tmp_path, file):
     refused(path, "NQX503", "NQX612", "NQX614", "NQX409")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_array_names_lead_nowhere(tmp_path, name):
     """Names of arrays are opaque: whatever they are, they come back, and nothing is written outside."""
     for form in FORMS:
@@ -392,11 +392,9 @@ def test_overlapping_members(tmp_path):
 LIES = [0, 1, 23, 25, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]
 
 
-@pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("both", [True, False])
-@pytest.mark.parametrize(
-    "field", ["stored", "size", "place", "crc", "name", "extra", "method", "flags"]
-)
+@every("lie", LIES)
+@every("both", [True, False])
+@every("field", ["stored", "size", "place", "crc", "name", "extra", "method", "flags"])
 def test_lies_in_the_zip(tmp_path, lie, both, field):
     path = bundle.write(tmp_path / "c", simple())
     wanted = {name: array.copy() for name, array in bundle.read(path).arrays.items()}
@@ -428,8 +426,8 @@ def test_lies_in_the_zip(tmp_path, lie, both, field):
         assert all(np.array_equal(found[name], array) for name, array in wanted.items())
 
 
-@pytest.mark.parametrize("member", ["offset", "nbytes", "crc32"])
-@pytest.mark.parametrize(
+@every("member", ["offset", "nbytes", "crc32"])
+@every(
     "value",
     [-1, 0, 1, 2**31, 2**63 - 1, 2**63, 2**64, 2**200, 1.0, 24.0, True, "24", None, [24], {}],
 )
@@ -467,8 +465,8 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: str(shape)[:20])
-@pytest.mark.parametrize("kind", ["array", "full"])
+@every("shape", SHAPES)
+@every("kind", ["array", "full"])
 def test_lies_about_shapes(tmp_path, shape, kind):
     with bounded():
         if kind == "array":
@@ -584,7 +582,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@every("name", TEXTS)
 def test_texts_that_are_no_manifest(tmp_path, name):
     text, code = TEXTS[name]
     with bounded():
@@ -596,7 +594,7 @@ def test_texts_that_are_no_manifest(tmp_path, name):
         refused(tmp_path / "c.zip", code)
 
 
-@pytest.mark.parametrize(
+@every(
     "node",
     [
         {"__kind__": "set", "items": [{"__kind__": "list", "items": []}]},
@@ -649,7 +647,6 @@ def test_texts_that_are_no_manifest(tmp_path, name):
         {"__kind__": "struct", "type": "a:b", "fields": []},
         {"__kind__": "slice", "start": {"__kind__": "nope"}, "stop": None, "step": None},
     ],
-    ids=lambda node: node["__kind__"],
 )
 def test_nodes_that_lie(tmp_path, node):
     path = tmp_path / "c"
@@ -865,7 +862,7 @@ def node_manifest(node, **members):
     }
 
 
-@pytest.mark.parametrize(
+@every(
     ("look", "case"),
     [
         *((look, case) for look in ("load", "validate") for case in MANY),

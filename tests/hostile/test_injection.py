@@ -15,7 +15,7 @@ from neuralqx_struct.cli.formats import FORMATS as STYLES
 from neuralqx_struct.cli.report import Report
 from neuralqx_struct.errors import Diagnostic, printable
 from neuralqx_struct.manifest.text import format_manifest
-from tests.builders import invoke
+from tests.builders import every, invoke
 
 EVIL = (
     "x\n::error::forged ##[error]forged\x1b[31m\u200f\u202e\u2028\r[red]\u200b\u2060\U000e0041<b>"
@@ -86,8 +86,8 @@ def manifests():
     yield "document", {**good, "schema": identity, "schemas": [document]}
 
 
-@pytest.mark.parametrize("style", FORMATS)
-@pytest.mark.parametrize("command", ["inspect", "validate", "verify", "migrate"])
+@every("style", FORMATS)
+@every("command", ["inspect", "validate", "verify", "migrate"])
 def test_text_of_a_manifest(tmp_path, command, style):
     for name, manifest in manifests():
         path = tmp_path / name
@@ -127,8 +127,8 @@ def documents():
     }
 
 
-@pytest.mark.parametrize("style", FORMATS)
-@pytest.mark.parametrize("command", ["lint", "show", "history"])
+@every("style", FORMATS)
+@every("command", ["lint", "show", "history"])
 def test_text_of_a_schema(tmp_path, command, style):
     for number, document in enumerate(documents()):
         folder = tmp_path / str(number)
@@ -151,8 +151,8 @@ def test_the_message_of_a_constraint(tmp_path, style):
     assert_harmless(done)
 
 
-@pytest.mark.parametrize("style", FORMATS)
-@pytest.mark.parametrize("command", ["inspect", "validate", "verify", "schema lint"])
+@every("style", FORMATS)
+@every("command", ["inspect", "validate", "verify", "schema lint"])
 def test_names_of_files(tmp_path, command, style):
     path = s.export([1, np.zeros(2)], tmp_path / EVIL.replace("/", ""))
     assert_harmless(invoke(*command.split(), path, "--format", style))
@@ -174,7 +174,7 @@ def test_reports_escape_text(layout):
         assert not STEERING.search(STYLES[style]("x", report))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every("name", COMMANDS)
 def test_words_of_a_command_line(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     command = COMMANDS[name]

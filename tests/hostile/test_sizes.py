@@ -3,7 +3,6 @@
 from unittest.mock import Mock
 
 import numpy as np
-import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
@@ -11,7 +10,7 @@ from neuralqx_struct.evolution import differences as differences_module
 from neuralqx_struct.evolution import sizes, steps
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import bounded, doc, payload
+from tests.builders import bounded, doc, every, payload
 
 LEVELS = 15
 TOWERS = {
@@ -37,8 +36,8 @@ def versions(dims, *, k):
     return series_of([old, new]), payload(old, {"k": k, "x": np.zeros(1, "f4")})
 
 
-@pytest.mark.parametrize("leaf", [{"equals": "k"}, {"equals": "k * 2 ** 62"}, {}], ids=str)
-@pytest.mark.parametrize("operation", TOWERS.values(), ids=TOWERS)
+@every("leaf", [{"equals": "k"}, {"equals": "k * 2 ** 62"}, {}])
+@every("operation", TOWERS.values())
 def test_every_command_ends(operation, leaf, tmp_path):
     for k in (0, 1, 3):
         with bounded():

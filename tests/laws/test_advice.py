@@ -126,7 +126,9 @@ def check(seed, root, forget):
 
 
 @pytest.mark.parametrize("forget", [None, 0, 1])
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in (20, 40))]
+)
 def test_every_proposed_step_resolves_what_its_message_is_about(tmp_path, first, forget):
     total = 0
     for seed in range(first, first + 20):

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.dtypes import ML_DTYPES
 from neuralqx_struct.manifest import DEFAULT_LIMITS
+from tests.builders import every
 
 
 class Point(NamedTuple):
@@ -214,7 +215,7 @@ def test_every_value_at_every_place(form, tmp_path):
     assert lost == []
 
 
-@pytest.mark.parametrize("value", identified([*HASHABLE, *UNHASHABLE]))
+@every("value", identified([*HASHABLE, *UNHASHABLE]))
 def test_every_value_as_the_root(value):
     assert same(FORMS["memory"](value, None), value)
 
@@ -398,7 +399,7 @@ NESTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("make", NESTS)
+@every("make", NESTS)
 def test_nests_as_deep_as_readers_go(make, tmp_path):
     deepest = nest(NESTS[make], DEFAULT_LIMITS.depth - 1)
     for form in ("memory", "zip"):

@@ -3,11 +3,11 @@
 import random
 
 import numpy as np
-import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.manifest.text import parse_manifest
+from tests.builders import every
 
 NAMES = ("a", "b", "c", "d")
 TYPES = (
@@ -100,7 +100,7 @@ def outcome(call):
         return None, {(each.code, each.path) for each in error.diagnostics}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@every("seed", range(40))
 def test_all_ways_in_agree(seed, tmp_path):
     chance = random.Random(seed)
     versions = history(chance)

@@ -19,7 +19,7 @@ from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.uses import among, link
-from tests.builders import STEPS, conforms, doc, node, payload, same, up, value
+from tests.builders import STEPS, conforms, doc, every, node, payload, same, up, value
 
 #: How the root holds the struct `B`: the type, a value that holds instances, and how deep the instances lie.
 PLACES = {
@@ -71,8 +71,8 @@ def unwrapped(values):
     )
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", CASES)
+@every("place", PLACES)
+@every("name", CASES)
 def test_a_step_reaches_every_instance_and_is_undone(name, place):
     fields, wanted, step, values, expected = CASES[name]
     declared, hold = PLACES[place]
@@ -87,7 +87,7 @@ def test_a_step_reaches_every_instance_and_is_undone(name, place):
     assert same(plain(back), unwrapped({"held": hold(("B", values)), "own": 1}))
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_what_payloads_become_is_what_the_declaration_says(name):
     fields, wanted, step, values, _ = CASES[name]
     old, new = doc(fields), doc(wanted, 2, [step])
@@ -108,7 +108,7 @@ def test_what_payloads_become_is_what_the_declaration_says(name):
 COPIED = "remove a copy"
 
 
-@pytest.mark.parametrize(
+@every(
     "name",
     [
         n
@@ -191,7 +191,7 @@ def test_parameters_mean_what_they_are_bound_to(name):
     assert same(plain(back), unwrapped(values))
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_the_steps_of_a_used_schema_run_inside_those_that_use_it(name):
     fields, wanted, step, values, expected = CASES[name]
     old, new = doc(fields, 1), doc(wanted, 2, [step])

@@ -16,7 +16,7 @@ from neuralqx_struct.formats import ForeignArray
 from neuralqx_struct.layouts.payloads import adopted
 from neuralqx_struct.manifest.payload import HeldArrays
 from neuralqx_struct.schema.series import load_series
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 SCHEMA = """
 language: "1"
@@ -105,7 +105,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@every("case", WRONG)
 def test_all_problems_of_a_file_at_once(case):
     changes, expected = WRONG[case]
     found = problems(source(**changes))

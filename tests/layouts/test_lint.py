@@ -13,7 +13,7 @@ from neuralqx_struct.layouts.lint import check_layout, lint_layout
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT, bounded, invoke
+from tests.builders import ROOT, bounded, every, invoke
 
 SCHEMA = """
 language: "1"
@@ -144,7 +144,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text", WRONG)
+@every("text", WRONG)
 def test_each_finding_has_its_place(text):
     code, place, words = WRONG[text]
     found = [each for each in findings(text) if each.code == code]
@@ -168,7 +168,7 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("text", GOOD)
+@every("text", GOOD)
 def test_sound_layouts(text):
     assert [str(each) for each in findings(text)] == []
     jsonschema.validate(read_text(HEAD + text).data, layout_schema())

@@ -17,6 +17,7 @@ from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays
 from neuralqx_struct.schema.series import load_series
+from tests.builders import every
 
 HEAD = 'language: "1"\nlayout: hf\nof: lab.net@1\n'
 SCHEMA = 'language: "1"\nschema: lab.net\nversion: 1\nroot: Net\n'
@@ -132,8 +133,8 @@ RULES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("slices", [False, True])
-@pytest.mark.parametrize("rule", RULES)
+@every("slices", [False, True])
+@every("rule", RULES)
 def test_a_part_is_that_of_the_whole_array(rule, slices):
     declared, text, arrays = RULES[rule]
     series = load_series(SCHEMA + f'structs: {{Net: {{fields: {{w: "{declared}"}}}}}}')

@@ -14,14 +14,14 @@ from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest import WRITER
 from neuralqx_struct.manifest import check as m
 from neuralqx_struct.manifest.text import format_manifest, read_document
-from tests.builders import ARRAY, BAD, GOOD, RECORD, ROOT, document
+from tests.builders import ARRAY, BAD, GOOD, RECORD, ROOT, document, every
 
 
 def test_a_good_manifest():
     assert m.check_manifest(GOOD) == []
 
 
-@pytest.mark.parametrize(("value", "codes", "path"), BAD)
+@every(("value", "codes", "path"), BAD)
 def test_bad_manifests(value, codes, path):
     found = m.check_manifest(value)
     assert {d.code for d in found} == codes
@@ -93,7 +93,7 @@ class Word(str):
     __slots__ = ()
 
 
-@pytest.mark.parametrize(
+@every(
     ("path", "value", "code"),
     [
         (("manifest", "items", 0, "__kind__"), Word("list"), "NQX612"),
@@ -143,7 +143,7 @@ def test_findings_are_bounded():
     assert len(m.check_manifest(document({"__kind__": "list", "items": [[]] * 5000}))) == 1000
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "code"),
     [
         (document({1: 2, "__kind__": "struct", "type": "a:B", "fields": {}}), "NQX006"),

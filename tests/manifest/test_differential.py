@@ -21,7 +21,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.manifest.text import read_document
-from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document, mutated
+from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document, every, mutated
 
 SCHEMA = json.loads((ROOT / "schemas/manifest/1.json").read_text())
 PYTHON = jsonschema.Draft202012Validator(SCHEMA)
@@ -37,7 +37,7 @@ def verdicts(value):
     return text, check_manifest(value) == [], PYTHON.is_valid(value), RUST.is_valid(value)
 
 
-@pytest.mark.parametrize("value", [GOOD, *(value for value, _, _ in BAD)], ids=str)
+@every("value", [GOOD, *(value for value, _, _ in BAD)])
 def test_all_agree_on_known_manifests(value):
     assert len(set(verdicts(value))) == 1
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import jsonschema
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +13,7 @@ from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.export import manifest_schema
-from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document, mutated
+from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document, every, mutated
 
 PUBLISHED = ROOT / "schemas/manifest/1.json"
 SCHEMA = json.loads(PUBLISHED.read_text())
@@ -35,7 +34,7 @@ def test_every_judge_takes_a_good_manifest():
     assert VALIDATOR_7.is_valid(GOOD)
 
 
-@pytest.mark.parametrize("value", [value for value, _, _ in BAD])
+@every("value", [value for value, _, _ in BAD])
 def test_every_judge_refuses_bad_manifests(value):
     assert verdicts(value) == (False,) * 2
     assert not VALIDATOR_7.is_valid(value)

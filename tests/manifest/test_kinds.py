@@ -7,7 +7,7 @@ from neuralqx_struct.manifest.kinds import (
 )
 from neuralqx_struct.manifest.kinds import KINDS, NodeKind, Shown, children, register_kind, show
 from neuralqx_struct.manifest.models import BytesNode
-from tests.builders import ARRAY, EVERY_KIND
+from tests.builders import ARRAY, EVERY_KIND, every
 
 
 def test_the_builders_have_every_kind():
@@ -27,7 +27,7 @@ def test_children():
     assert list(children({**saved, "aux": {"must_understand": False}})) == [(("payload",), 7)]
 
 
-@pytest.mark.parametrize("node", EVERY_KIND, ids=str)
+@every("node", EVERY_KIND)
 def test_every_node_can_be_shown(node):
     assert show(node).text
 

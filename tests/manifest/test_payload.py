@@ -12,7 +12,7 @@ from neuralqx_struct.manifest import Limits, raise_findings
 from neuralqx_struct.manifest.kinds import iter_nodes
 from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.paths import FieldName, format_path
-from tests.builders import document
+from tests.builders import document, every
 
 
 def node(name="w", dtype="float32", shape=(2,)):
@@ -28,7 +28,7 @@ R = {"dtype": "float32", "shape": [2]}
 STRUCT = {"__kind__": "struct", "type": "m:A", "fields": {"w": node()}}
 
 
-@pytest.mark.parametrize(
+@every(
     ("held", "codes", "path"),
     [
         (payload(STRUCT, {"w": R}, {"w": W}), [], None),
@@ -160,7 +160,7 @@ NUMPY = [
 ]
 
 
-@pytest.mark.parametrize("name", [*NUMPY, *AVAILABLE])
+@every("name", [*NUMPY, *AVAILABLE])
 def test_dtype_names_are_inverse(name):
     dtype = dtype_named(name)
     assert dtype_name(dtype) == name
@@ -182,7 +182,7 @@ def test_all_of_ml_dtypes_is_known():
     assert found <= ML_DTYPES
 
 
-@pytest.mark.parametrize(
+@every(
     "name",
     [
         "object",
@@ -243,7 +243,7 @@ def test_the_class_of_an_error_follows_from_its_worst_finding(codes, kind):
 FULL = {"__kind__": "full", "dtype": "float32", "shape": [1 << 27], "value": 0}
 
 
-@pytest.mark.parametrize(
+@every(
     ("tree", "codes"),
     [
         (FULL, []),
@@ -273,10 +273,8 @@ def test_what_is_described_and_not_stored_has_a_limit(tree, codes):
             raise_findings(check(held))
 
 
-@pytest.mark.parametrize("kind", ["bytes", "bytearray"])
-@pytest.mark.parametrize(
-    ("text", "codes"), [("", []), ("AAA=", []), ("A", ["NQX614"]), ("AAAAA=", ["NQX614"])]
-)
+@every("kind", ["bytes", "bytearray"])
+@every(("text", "codes"), [("", []), ("AAA=", []), ("A", ["NQX614"]), ("AAAAA=", ["NQX614"])])
 def test_base64_is_whole(kind, text, codes):
     node = {"__kind__": "list", "items": [{"__kind__": kind, "base64": text}]}
     found = check(Payload(document(node), {}))

@@ -12,7 +12,7 @@ from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest import text as m
 from neuralqx_struct.manifest.check import check_manifest
-from tests.builders import ARRAY, GOOD, RECORD, bounded, document
+from tests.builders import ARRAY, GOOD, RECORD, bounded, document, every
 
 
 def test_format_and_parse_are_inverse_and_deterministic():
@@ -128,7 +128,7 @@ def test_a_member_that_stands_twice_is_found_anywhere(value, ensure_ascii):
         assert m.parse_manifest(text.encode()) == json.loads(text)
 
 
-@pytest.mark.parametrize(
+@every(
     ("data", "code", "words"),
     [
         (b"", "NQX001", "expected JSON"),

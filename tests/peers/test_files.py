@@ -15,7 +15,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from tests.builders import FORMS, edit, npy
+from tests.builders import FORMS, edit, every, npy
 
 
 class Other(s.Struct):
@@ -64,7 +64,7 @@ def test_nan_and_infinity_are_strict_json(tmp_path):
     assert repr(found) == repr(value)
 
 
-@pytest.mark.parametrize("version", [99, 2, 0, -1, True, 1.0, "1", None, "absent"])
+@every("version", [99, 2, 0, -1, True, 1.0, "1", None, "absent"])
 def test_load_and_from_state_dict_look_at_the_version(tmp_path, version):
     path = s.export(Other(1), tmp_path / "c")
     payload = s.to_state_dict(Other(1))
@@ -124,7 +124,7 @@ def test_broken_bundles_are_told_by_name(tmp_path):
         assert len(text) < 600 and all(d.remedy for d in error.diagnostics), text
 
 
-@pytest.mark.parametrize(
+@every(
     ("node", "members"),
     [
         ({"__kind__": "struct", "type": "a:B"}, None),

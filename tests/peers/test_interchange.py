@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.references import alias_class
+from tests.builders import every
 from tests.programs import neuralqx
 
 peer = neuralqx.load()
@@ -129,22 +130,22 @@ THEIRS, OURS = made(TheirLayer, TheirState), made(OurLayer, OurState)
 SUFFIXES = ["", ".zip"]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("case", THEIRS)
+@every("suffix", SUFFIXES)
+@every("case", THEIRS)
 def test_their_bundles_load_here(case, suffix, tmp_path):
     path = their_io.export(THEIRS[case], tmp_path / f"ckpt{suffix}")
     assert described(s.load(path)) == described(OURS[case])
     assert [d for d in s.validate(path) + s.verify(path) if d.severity == "error"] == []
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("case", OURS)
+@every("suffix", SUFFIXES)
+@every("case", OURS)
 def test_our_bundles_load_there(case, suffix, tmp_path):
     path = s.export(OURS[case], tmp_path / f"ckpt{suffix}")
     assert described(their_io.load(path)) == described(THEIRS[case])
 
 
-@pytest.mark.parametrize("case", THEIRS)
+@every("case", THEIRS)
 def test_state_dicts_go_both_ways(case):
     assert described(s.from_state_dict(their_io.to_state_dict(THEIRS[case]))) == described(
         OURS[case]
@@ -182,8 +183,8 @@ RAW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("name", RAW)
+@every("suffix", SUFFIXES)
+@every("name", RAW)
 def test_small_number_formats_that_they_write_and_cannot_read(name, suffix, tmp_path):
     array = np.array([0, 1, 1, 0]).astype(getattr(ml_dtypes, name)).reshape(2, 2)
     written = TheirState([array, np.float32([7])], array[0])

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import neuralqx_struct as s
-from tests.builders import ROOT
+from tests.builders import ROOT, every
 
 normal = jax.nn.initializers.normal(0.5)
 
@@ -225,7 +225,7 @@ def _initialised_module(lib, module, graph, rng):
     m.set_param(params, "w", None)
 
 
-@pytest.mark.parametrize(
+@every(
     ("what", "error"),
     [
         ("a duplicate child", ValueError),
@@ -468,7 +468,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@every("name", LAYERS)
 def test_their_layers_run_on_our_core(name):
     x = (
         jnp.ones((2, 4), jnp.int32)

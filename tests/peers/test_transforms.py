@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import neuralqx_struct as s
+from tests.builders import every
 
 W = jnp.array([1.0, 2.0])
 
@@ -298,7 +299,7 @@ def holder(value):
     return made
 
 
-@pytest.mark.parametrize(
+@every(
     "value",
     [
         W,
@@ -314,7 +315,6 @@ def holder(value):
         {"a": 1},
         {1},
     ],
-    ids=lambda v: type(v).__name__,
 )
 def test_statics_that_hold_an_array_or_have_no_hash_are_refused_at_construction(value):
     with pytest.raises(

@@ -18,7 +18,7 @@ from neuralqx_struct import bundle, formats
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.places import atomic as replacement
 from neuralqx_struct.schema.text.loader import replace_text
-from tests.builders import FORMS, everything, interruptions, simple, write_linked
+from tests.builders import FORMS, every, everything, interruptions, simple, write_linked
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -48,8 +48,8 @@ def test_overwriting_may_change_store_and_works_without_an_exchange(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == FORMS
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("call", range(6))
+@every("form", FORMS)
+@every("call", range(6))
 def test_a_failure_at_any_flush_leaves_the_old_bundle(tmp_path, form, call, monkeypatch):
     path = bundle.write(tmp_path / form, simple(1))
     real, calls = os.fsync, []
@@ -204,9 +204,9 @@ def blocked(*_):
     raise BlockingIOError(errno.EWOULDBLOCK, "Resource temporarily unavailable")
 
 
-@pytest.mark.parametrize("missing", ["locks", "module"])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("exchange", [True, False])
+@every("missing", ["locks", "module"])
+@every("form", FORMS)
+@every("exchange", [True, False])
 def test_a_system_without_locks_can_export(tmp_path, monkeypatch, missing, form, exchange):
     """Nobody knows there whether a temporary is in use: only one's own are removed."""
     if missing == "locks":
@@ -346,7 +346,7 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+@every("writer", WRITERS)
 def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch, writer):
     """A power cut after the rename finds the bytes of every file, and its name in the folder."""
     s.export({"step": 1}, tmp_path / "old")

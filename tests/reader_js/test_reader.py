@@ -16,7 +16,7 @@ import neuralqx_struct as s
 from neuralqx_struct.bundle import read_manifest
 from neuralqx_struct.dtypes import DTYPES, ML_DTYPES
 from neuralqx_struct.manifest.kinds import KINDS, iter_nodes
-from tests.builders import ROOT
+from tests.builders import ROOT, every
 from tests.programs.format_vectors import array
 
 HERE = ROOT / "tests" / "reader_js"
@@ -95,7 +95,7 @@ def test_the_reader_refuses_the_refused_vectors_for_the_same_reason(results, nam
     assert found.get("refused") == REFUSED[name], found
 
 
-@pytest.mark.parametrize("name", SOUND)
+@every("name", SOUND)
 def test_the_library_reads_the_vectors(name):
     assert [d for d in s.verify(VECTORS / name) if d.severity != "info"] == []
 
@@ -106,7 +106,7 @@ def test_the_library_reads_the_same_elements(name):
     assert differences(contents_of(name), {"dict": [list(item) for item in read.items()]}) == []
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@every("name", REFUSED)
 def test_the_library_refuses_the_refused_vectors(name):
     with pytest.raises(s.StructError) as caught:
         s.load(VECTORS / "refused" / f"{name}.zip")

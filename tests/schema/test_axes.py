@@ -20,7 +20,7 @@ from neuralqx_struct.schema.lock import (
     payload_fingerprint,
 )
 from neuralqx_struct.schema.stubs import stub_module
-from tests.builders import doc
+from tests.builders import doc, every
 
 LAYER = {"Layer": {"w": {"type": "float32[d, f]", "axes": ["embed", "mlp"]}}}
 
@@ -33,7 +33,7 @@ def found_in(document):
     return [each for check in CHECKS for each in check(document)]
 
 
-@pytest.mark.parametrize(
+@every(
     ("declared", "axes"),
     [
         ("float32[n, 3]", ["batch", "embed"]),
@@ -50,7 +50,7 @@ def test_a_name_for_each_axis(declared, axes):
     assert found_in(field(declared, *axes)) == []
 
 
-@pytest.mark.parametrize(
+@every(
     ("declared", "axes", "message"),
     [
         ("float32[n, 3]", ["batch"], "expected a name for each axis of float32[n, 3], got 1"),

@@ -6,7 +6,7 @@ from neuralqx_struct.schema.conditions import Shaped
 from neuralqx_struct.schema.conformance import conform, conform_node, see_node
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
-from tests.builders import doc, payload
+from tests.builders import doc, every, payload
 
 DOCUMENT = parse_document(
     read_text("""\
@@ -83,7 +83,7 @@ def net(**changes):
 HUGE = {"__kind__": "bigint", "value": "1" + "0" * 5000}
 
 
-@pytest.mark.parametrize(
+@every(
     "changes",
     [
         {"tenths": 0.3},
@@ -159,7 +159,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@every("case", WRONG)
 def test_what_does_not(case):
     changes, expected = WRONG[case]
     found = conform(DOCUMENT, "Net", net(**changes), see_node)

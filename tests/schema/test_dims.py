@@ -10,7 +10,7 @@ from neuralqx_struct.expressions import parse
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.tools.linting import lint_document
-from tests.builders import bounded, doc
+from tests.builders import bounded, doc, every
 
 
 def shape(text):
@@ -34,7 +34,7 @@ def sizes(solver):
     return solver.sizes()
 
 
-@pytest.mark.parametrize(
+@every(
     ("arrays", "expected"),
     [
         ([("n, m", (3, 4))], {"n": 3, "m": 4}),
@@ -70,7 +70,7 @@ def test_sizes_that_agree(arrays, expected):
         assert sizes(solver) == expected
 
 
-@pytest.mark.parametrize(
+@every(
     ("arrays", "code", "message"),
     [
         ([("n, m", (3,))], "NQX412", "expected float32[n, m], got float32[3]"),
@@ -188,7 +188,7 @@ def test_equals_blames_the_array_that_fixed_the_dim():
     assert solver.solve() == []
 
 
-@pytest.mark.parametrize(
+@every(
     ("declared", "known", "arrays", "expected"),
     [
         (
@@ -243,7 +243,7 @@ def test_equals_works_both_ways(declared, known, arrays, expected):
     assert sizes(solver) == expected
 
 
-@pytest.mark.parametrize(
+@every(
     ("declared", "known", "arrays", "path", "message"),
     [
         (

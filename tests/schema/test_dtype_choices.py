@@ -18,6 +18,7 @@ from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
+from tests.builders import every
 
 CHOICES = {"compute": ["float32", "bfloat16"]}
 FIELDS = {
@@ -190,7 +191,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "dtypes", "code", "message"), WRONG)
+@every(("fields", "dtypes", "code", "message"), WRONG)
 def test_wrong_declarations_have_a_finding(fields, dtypes, code, message):
     try:
         found = lint_series(series_of([read(fields, dtypes, dims={"n": {}}, enums={"E": ["a"]})]))
@@ -352,7 +353,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("case", CHANGES)
+@every("case", CHANGES)
 def test_changes_have_directions_and_verdicts(case):
     old, before, new, after, codes, back, forth = case
     a, b = read(old, before), read(new, after, version=2)
@@ -390,7 +391,7 @@ PROOFS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", PROOFS)
+@every("case", PROOFS)
 def test_proofs_know_the_dtypes(case):
     old, before, new, after, steps, codes = case
     a, b = read(old, before), read(new, after, version=2, steps=steps)

@@ -13,7 +13,7 @@ from neuralqx_struct.evolution.sizes import shown_sizes
 from neuralqx_struct.expressions import parse_equation
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.tools.linting import lint_document, lint_series
-from tests.builders import doc, series_of
+from tests.builders import doc, every, series_of
 
 INT = {"type": "int", "kind": "static", "ge": 0}
 STRUCTS = {
@@ -52,7 +52,7 @@ def errors(document):
     return [d for d in lint_document(document, None) if d.severity == "error"]
 
 
-@pytest.mark.parametrize("equation", EQUATIONS)
+@every("equation", EQUATIONS)
 def test_sizes_that_fields_give(equation, tmp_path):
     document = declared(equation)
     assert errors(document) == []
@@ -87,7 +87,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("equation", "code", "hint"), WRONG, ids=[text for text, *_ in WRONG])
+@every(("equation", "code", "hint"), WRONG)
 def test_errors(equation, code, hint):
     found = errors(declared(equation))
     assert found[0].code == code

@@ -15,6 +15,7 @@ from neuralqx_struct.expressions.functions import StructValue
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint_document
+from tests.builders import every
 
 STRUCTS = {
     "Adam": {"params": ["m"], "fields": {"step": "int", "mu": "float32[m]", "kind": "Mode"}},
@@ -107,7 +108,7 @@ FINE = [
 ]
 
 
-@pytest.mark.parametrize("expression", FINE)
+@every("expression", FINE)
 def test_nothing_is_wrong_with(expression):
     assert findings(expression) == []
     assert findings(expression, "derived") == []
@@ -463,9 +464,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("expression", "code", "message", "hint"), WRONG, ids=[text for text, *_ in WRONG]
-)
+@every(("expression", "code", "message", "hint"), WRONG)
 def test_errors(expression, code, message, hint):
     found = findings(expression)[0]
     assert found.code == code
@@ -648,9 +647,7 @@ SYNTAX = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("expression", "code", "message", "hint"), SYNTAX, ids=[text for text, *_ in SYNTAX]
-)
+@every(("expression", "code", "message", "hint"), SYNTAX)
 def test_syntax_of_python_that_has_another_form_here(expression, code, message, hint):
     with pytest.raises(SchemaError, match=re.escape(message)) as error:
         parse(expression)
@@ -801,7 +798,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("expression", FINE)
+@every("expression", FINE)
 def test_it_has_a_value(expression):
     evaluate(parse(expression), VALUES)
 

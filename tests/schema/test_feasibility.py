@@ -2,7 +2,6 @@
 
 import itertools
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from neuralqx_struct.schema.model import DimDeclaration, FieldDeclaration
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.sizes.feasibility import impossible_sizes
 from neuralqx_struct.tools.linting import lint_document
+from tests.builders import every
 
 
 def dims_of(data):
@@ -39,7 +39,7 @@ FOUND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FOUND)
+@every("name", FOUND)
 def test_dims_without_sizes_are_found(name):
     assert len(impossible(FOUND[name])) == 1
 

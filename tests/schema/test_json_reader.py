@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.text.loader import read_text
+from tests.builders import every
 
 
 def problems(text, **options):
@@ -59,9 +60,7 @@ JSON_PROBLEMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "line", "column"), JSON_PROBLEMS, ids=[repr(t[:30]) for t, *_ in JSON_PROBLEMS]
-)
+@every(("text", "code", "line", "column"), JSON_PROBLEMS)
 def test_json_problem(text, code, line, column):
     found = problems(text, format="json")
     assert (found[0].code, found[0].line, found[0].column) == (code, line, column)
@@ -69,7 +68,7 @@ def test_json_problem(text, code, line, column):
     assert found[0].hint
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "hint"),
     [
         ('{"a": 1,}', "comma"),

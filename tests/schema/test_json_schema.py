@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.export import payload_schema
-from tests.builders import SHIPPED
+from tests.builders import SHIPPED, every
 
 HEAD = 'language: "1"\nschema: lab.wide\nversion: 3\nroot: Net\n'
 WIDE = s.load_schema(
@@ -74,8 +74,8 @@ def told(name, document, draft=jsonschema.Draft202012Validator):
     return {"/".join(map(str, error.absolute_path)) for error in (*leaves, *found)}
 
 
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("name", MADE)
+@every("draft", DRAFTS)
+@every("name", MADE)
 def test_it_is_a_json_schema_in_both_drafts(name, draft):
     draft.check_schema(MADE[name])
     assert told(name, manifest(name), draft) == set()
@@ -152,8 +152,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("case", WRONG)
+@every("draft", DRAFTS)
+@every("case", WRONG)
 def test_what_is_wrong_is_refused_at_its_place(case, draft):
     document = manifest("wide", key=1)
     change, place = WRONG[case]

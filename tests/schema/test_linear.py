@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.sizes import linear_form
+from tests.builders import every
 
 
 def solved(form, result):
@@ -21,7 +21,7 @@ def solved(form, result):
     return int(solution) if solution.denominator == 1 else None
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "result", "solution"),
     [
         ("n", 5, 5),

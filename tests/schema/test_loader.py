@@ -15,7 +15,7 @@ import yaml
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.text.loader import dump_yaml, read_file, read_text, replace_text
-from tests.builders import ROOT, positions_of
+from tests.builders import ROOT, every, positions_of
 
 EXAMPLES = sorted((ROOT / "schemas" / "vmc_state").glob("v*.yaml"))
 
@@ -64,7 +64,7 @@ def test_formats_follow_the_suffix(tmp_path):
         read_file(tmp_path / "b.json")
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "code", "message"),
     [
         ("missing.yaml", "NQX010", "No such file"),

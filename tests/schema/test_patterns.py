@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches, objection_to, occurs
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 
-@pytest.mark.parametrize(
+@every(
     "pattern",
     [
         r"[a-z]+",
@@ -34,7 +34,7 @@ def test_ordinary_patterns_are_taken(pattern):
     assert objection_to(pattern) is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("pattern", "code", "reason"),
     [
         ("((ab){300}c){300}" * 4, "NQX117", "fewer repeats"),
@@ -105,7 +105,7 @@ def test_a_pattern_means_what_it_means_in_python(pattern, text):
         assert matches(pattern, text) == (re.fullmatch(pattern, text) is not None)
 
 
-@pytest.mark.parametrize(
+@every(
     "pattern",
     [
         "(a+)+b",
@@ -122,7 +122,7 @@ def test_a_pattern_means_what_it_means_in_python(pattern, text):
         "(a{0,100}){0,100}",
     ],
 )
-@pytest.mark.parametrize("text", ["a" * LONGEST_TEXT, "ab" * (LONGEST_TEXT // 2)])
+@every("text", ["a" * LONGEST_TEXT, "ab" * (LONGEST_TEXT // 2)])
 def test_the_worst_patterns_are_matched_in_bounded_time(pattern, text):
     assert objection_to(pattern) is None
     with bounded():

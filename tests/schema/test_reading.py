@@ -9,6 +9,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.language import language_schema
 from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.text.loader import read_file, read_text
+from tests.builders import every
 
 GOOD = """\
 language: "1"
@@ -76,7 +77,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@every("case", WRONG)
 def test_positions_of_mistakes(case):
     text, expected = WRONG[case]
     with pytest.raises(SchemaError) as caught:
@@ -130,7 +131,7 @@ PLAIN_WORDS = {
 }
 
 
-@pytest.mark.parametrize("case", PLAIN_WORDS)
+@every("case", PLAIN_WORDS)
 def test_a_wrong_sort_of_value_is_one_problem_in_plain_words(case):
     text, message = PLAIN_WORDS[case]
     with pytest.raises(SchemaError) as caught:
@@ -176,7 +177,7 @@ IN_PLACE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", IN_PLACE)
+@every("case", IN_PLACE)
 def test_a_value_of_the_wrong_sort_is_answered_with_what_to_write(case):
     text, hint = IN_PLACE[case]
     with pytest.raises(SchemaError) as caught:
@@ -251,7 +252,7 @@ def test_members_of_other_languages_are_answered_with_ours(member, hint):
     }
 
 
-@pytest.mark.parametrize(
+@every(
     ("members", "line", "meant"),
     [
         ("rooot: A\nstructs: {A: {fields: {x: int}}}", 4, "root"),

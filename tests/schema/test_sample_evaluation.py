@@ -6,6 +6,7 @@ from neuralqx_struct.expressions import parse
 from neuralqx_struct.schema.lint.sample_evaluation import SampleEvaluation
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
+from tests.builders import every
 
 DOCUMENT = parse_document(
     read_text("""
@@ -40,7 +41,7 @@ def problems(text, single=True):
     return [(problem.severity, problem.message) for problem in found]
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         "a > 1 or a > 'x'",
@@ -61,7 +62,7 @@ def test_values_that_fit_are_found(text):
     assert [each for each in problems(text) if each[0] == "error"] == []
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "messages"),
     [
         ("c and name + 1 == 2", ["two operands of one type, got str and int in `name + 1`"]),

@@ -14,7 +14,7 @@ from neuralqx_struct.schema.patterns import matches, texts_of
 from neuralqx_struct.schema.samples import samples_of
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.types.text import plain_value
-from tests.builders import bounded, doc
+from tests.builders import bounded, doc, every
 
 FIRST = range(25)
 
@@ -36,7 +36,7 @@ SHIPPED = ["diffusion_unet", "gpt2", "lattice_gauge", "mc_state", "normalising_f
 SHIPPED += ["ppo_agent", "resnet", "transformer", "vmc_state"]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@every("name", SHIPPED)
 def test_every_sample_of_a_shipped_schema_is_valid(name):
     for document in load_series(f"schemas/{name}").documents.values():
         for number in FIRST:
@@ -103,7 +103,7 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("name", BOUNDS)
+@every("name", BOUNDS)
 def test_limits_of_numbers_are_drawn(name):
     declared, wanted = BOUNDS[name]
     assert {*fields(doc({"x": declared}), "x")} >= wanted
@@ -208,7 +208,7 @@ CONSTRAINTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CONSTRAINTS)
+@every("name", CONSTRAINTS)
 def test_samples_keep_constraints(name):
     declared, expressions = CONSTRAINTS[name]
     struct = {"fields": declared, "constraints": [{"expr": each} for each in expressions]}
@@ -228,7 +228,7 @@ def test_constraints_of_stacked_structs_are_kept():
         assert samples_of(document).at(number).payload is not None
 
 
-@pytest.mark.parametrize(
+@every(
     "dtype", ["bool", "int8", "uint8", "float32", "bfloat16", "float8_e4m3fn", "complex64", "int4"]
 )
 def test_arrays_have_small_numbers(dtype):
@@ -272,7 +272,7 @@ def test_structs_in_lists_have_equal_sizes_in_half_of_the_samples():
     assert sum(alike) >= 12 and not all(alike)
 
 
-@pytest.mark.parametrize(
+@every(
     "pattern",
     ["x+", "[a-z]+(-[0-9]{1,4})*", "(run|test)_[A-Z]{3,}", r"v\d+\.\d+", "[^a]b?", ".{3}", r"\w+@\w+\.de", "a|bc|d*"],
 )  # fmt: skip
@@ -324,7 +324,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@every("name", HOSTILE)
 def test_hostile_schemas_are_bounded(name):
     with bounded():
         document = HOSTILE[name]()

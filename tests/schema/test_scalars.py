@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralqx_struct.schema import text as scalars
 from neuralqx_struct.schema.text.loader import Mark, read_text
+from tests.builders import every
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "value"),
     [
         ("~", None),

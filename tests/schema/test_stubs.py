@@ -14,6 +14,7 @@ from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.stubs import stub_module
 from neuralqx_struct.schema.uses import among, link
+from tests.builders import every
 
 
 def document(fields, **members):
@@ -63,7 +64,7 @@ def test_the_module_gives_the_classes_of_its_version(vmc_folder, tmp_path, versi
     assert "jax" not in vars(module)
 
 
-@pytest.mark.parametrize(
+@every(
     ("said", "hint", "default"),
     [
         ("int", "int", None),
@@ -94,7 +95,6 @@ def test_the_module_gives_the_classes_of_its_version(vmc_folder, tmp_path, versi
         ({"type": "int", "converter": "rounded"}, "object", None),
         ({"kind": "opaque", "default": None}, "object", "None"),
     ],
-    ids=str,
 )
 def test_types_and_defaults(said, hint, default):
     text = stub_module(document({"x": said}, enums={"E": ["x", "y"]}), "a")

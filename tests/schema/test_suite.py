@@ -17,7 +17,7 @@ from neuralqx_struct.dtypes import DTYPES, FAMILIES
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.schema.language import language_schema, language_schema_twin
 from neuralqx_struct.tools.linting import lint
-from tests.builders import DIAGNOSTICS, ROOT, yaml_blocks
+from tests.builders import DIAGNOSTICS, ROOT, every, yaml_blocks
 
 SUITE = ROOT / "tests" / "suite" / "schema"
 INVALID = sorted((SUITE / "invalid").iterdir())
@@ -37,7 +37,7 @@ def names(paths):
     return [path.name for path in paths]
 
 
-@pytest.mark.parametrize("path", INVALID, ids=names(INVALID))
+@every("path", INVALID)
 def test_an_invalid_file_gives_what_it_says(path):
     expected = re.search(
         r"expect: (NQX\d{3}) (\d+):(\d+)", "".join(path.read_text().splitlines()[:2])
@@ -50,7 +50,7 @@ def test_an_invalid_file_gives_what_it_says(path):
     assert found[0].file == str(path)
 
 
-@pytest.mark.parametrize("path", VALID, ids=names(VALID))
+@every("path", VALID)
 def test_its_mend_gives_nothing(path):
     assert lint(path) == []
 
@@ -71,7 +71,7 @@ def body(path):
     return HEADER.sub("", path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("code", [code for code, blocks in SECTIONS.items() if blocks])
+@every("code", [code for code, blocks in SECTIONS.items() if blocks])
 def test_the_documentation_shows_both(code):
     wrong, mend = SECTIONS[code]
     for kind, shown in {"invalid": wrong, "valid": mend}.items():
@@ -136,8 +136,8 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-@pytest.mark.parametrize("case", MALFORMED)
+@every("name", SCHEMAS)
+@every("case", MALFORMED)
 def test_what_the_reader_refuses_the_published_schemas_refuse(case, name, tmp_path):
     schema = SCHEMAS[name]()
     validator = jsonschema.validators.validator_for(schema)(schema)

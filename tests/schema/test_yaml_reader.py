@@ -14,7 +14,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.text import yaml_reader
 from neuralqx_struct.schema.text.loader import read_text
-from tests.builders import positions_of
+from tests.builders import every, positions_of
 
 PARSERS = [pytest.param(yaml.SafeLoader, id="python")]
 if hasattr(yaml, "CSafeLoader"):
@@ -108,9 +108,7 @@ YAML_PROBLEMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "line", "column"), YAML_PROBLEMS, ids=[repr(t[:30]) for t, *_ in YAML_PROBLEMS]
-)
+@every(("text", "code", "line", "column"), YAML_PROBLEMS)
 def test_yaml_problem(parser, text, code, line, column):
     assert places(text) == [(code, line, column)]
     (found,) = problems(text)
@@ -131,7 +129,7 @@ def test_the_limits_on_nodes_and_lengths(parser, monkeypatch):
     assert places("a: 1\n" + "# nqx: ignore[NQX101]\n" * 3) == [("NQX005", 4, 1)]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "hint"),
     [
         ("a:1\nb: 2", "key: value"),
@@ -282,7 +280,7 @@ def test_suppressions_are_comments_not_text(parser):
     assert source.warnings == ()
 
 
-@pytest.mark.parametrize(
+@every(
     "comment", ["# nqx: ignore", "# nqx: ignore NQX120", "# nqx: ignore[]", "# nqx: ignore[NQX1]"]
 )
 def test_a_suppression_that_suppresses_nothing_is_a_warning(parser, comment):

@@ -16,6 +16,7 @@ from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.text import yaml_reader
 from neuralqx_struct.schema.text.loader import dump_yaml, read_text
+from tests.builders import every
 
 NASTY = [
     "yes",
@@ -201,7 +202,7 @@ def test_json_and_yaml_give_the_same_data(data):
     assert same(read_text(json.dumps(data, ensure_ascii=False, indent=1), format="json").data, data)
 
 
-@pytest.mark.parametrize("text", NASTY, ids=repr)
+@every("text", NASTY)
 def test_nasty_text_survives_as_value_key_and_item(parser, text):
     data = {"value": text, text: [text, {text: text, "z": 1}], "list": [[text], text]}
     assert same(read_text(dump_yaml(data)).data, data)
@@ -283,7 +284,7 @@ def endless():
     return data
 
 
-@pytest.mark.parametrize(
+@every(
     ("data", "code", "path"),
     [
         ({"a": [math.nan]}, "NQX013", ("a", 0)),
@@ -300,7 +301,6 @@ def endless():
         (endless(), "NQX005", (0,) * 64),
         ([0] * limits.MAX_NODES, "NQX005", ()),
     ],
-    ids=lambda value: repr(value)[:30],
 )
 def test_values_that_cannot_be_written(data, code, path):
     with pytest.raises(SchemaError) as caught:

@@ -10,6 +10,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import container
+from tests.builders import every
 
 
 @container.derive(containers=["field_name", "other_field"])
@@ -57,7 +58,7 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("obj", ALL, ids=lambda obj: type(obj).__name__)
+@every("obj", ALL)
 def test_transformations_take_containers_and_return_them(obj):
     """A protocol that teaches defn how to traverse data structures: numbers, tuples, maps of any key, any struct."""
     back = jax.jit(lambda x: jax.tree.map(lambda leaf: leaf + 1, x))(obj)
@@ -110,7 +111,7 @@ def test_lazy_containers_are_converted_on_the_way_in():
     assert jax.jit(lambda data: data[0]["x"].sum() + data[0]["name"].x + data[1])(converted) == 5.0
 
 
-@pytest.mark.parametrize("obj", ALL, ids=lambda obj: type(obj).__name__)
+@every("obj", ALL)
 def test_lazy_is_provided_for_all_containers(obj):
     """LazyContainer is automatically provided for all data structures that implement Container."""
     assert jax.tree.structure(container.to_container(obj)) == jax.tree.structure(obj)
@@ -320,7 +321,7 @@ def test_serialize_and_deserialize_come_together():
 # --- templates -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("obj", ALL, ids=lambda obj: type(obj).__name__)
+@every("obj", ALL)
 def test_templates_have_shapes_and_dtypes_and_are_compatible(obj):
     template = container.to_template(obj)
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(template))

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
+from tests.builders import every
 
 f = s.filters
 
@@ -82,7 +83,7 @@ PARAM, STAT, DROPOUT = (
 VALUES = {("a",): PARAM, ("b", "c"): STAT, ("rng",): DROPOUT}
 
 
-@pytest.mark.parametrize(
+@every(
     ("literal", "callable_", "matched"),
     [
         (..., f.Everything(), ["a", "b", "rng"]),

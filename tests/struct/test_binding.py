@@ -17,6 +17,7 @@ from neuralqx_struct.classes import documents
 from neuralqx_struct.evolution.migrations import prove
 from neuralqx_struct.schema import uses
 from neuralqx_struct.struct.meta import StructABCMeta
+from tests.builders import every
 
 steps = s.steps
 
@@ -531,7 +532,7 @@ def doubled(values):
 MIGRATION = steps.migration(1, [])
 
 
-@pytest.mark.parametrize(
+@every(
     ("keywords", "message"),
     [
         ({"version": 2}, r'A: expected schema="\.\.\." beside version=, got none'),

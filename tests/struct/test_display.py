@@ -16,7 +16,7 @@ from rich.pretty import pretty_repr
 
 import neuralqx_struct as s
 from neuralqx_struct.printing import brief
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 
 class Inner(s.Struct):
@@ -135,8 +135,8 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("case", VALUES)
+@every("form", FORMS)
+@every("case", VALUES)
 def test_every_value_is_shown_in_every_form(case, form):
     value = object.__new__(Inner)
     value.__dict__["w"] = VALUES[case]()  # as it is: no constructor looks at it
@@ -226,7 +226,7 @@ def test_nothing_is_imported_before_it_is_asked_for():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "text"),
     [
         (Pair(1, (2,)), "Pair(a=1, b=(2,))"),

@@ -17,6 +17,7 @@ from neuralqx_struct.struct.equality import (
     static_key,
     value_hash,
 )
+from tests.builders import every
 
 DISTINCT = [
     1,
@@ -87,7 +88,7 @@ class Slotted:
         self.value = value
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "why"),
     [
         ([1], "no hash"), ({}, "no hash"), (np.zeros(1), "an array"), (jnp.zeros(1), "an array"), ((1, [2]), "no hash"),
@@ -157,7 +158,7 @@ def objects(*items):
     return array
 
 
-@pytest.mark.parametrize(
+@every(
     ("a", "b", "same"),
     [
         (np.float32("nan"), np.float32("nan"), True), (np.array([np.nan]), np.array([np.nan]), True), (1, 1, True), (1, 1.0, False),
@@ -222,7 +223,7 @@ class TestDictsWithoutOrder:
         )
 
 
-@pytest.mark.parametrize(
+@every(
     ("a", "b", "same"),
     [
         (1, 1, True),
@@ -254,12 +255,9 @@ class Held(s.Struct):
 OTHERS = [np.ones(2), np.ones(0), np.float32(1), jnp.ones(2), 1.5, "x", None, [Held(1)]]
 
 
-@pytest.mark.parametrize(
+@every(
     "other",
     OTHERS,
-    ids=lambda other: (
-        f"{type(other).__name__}{np.shape(other) if not isinstance(other, list) else ''}"
-    ),
 )
 def test_a_struct_differs_from_all_else(other):
     inner = Held(np.ones(2))

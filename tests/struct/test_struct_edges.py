@@ -18,7 +18,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.references import alias_class
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 
 class Plain(s.Struct):
@@ -447,7 +447,7 @@ BAD_REFS = [
 ]
 
 
-@pytest.mark.parametrize("ref", BAD_REFS, ids=repr)
+@every("ref", BAD_REFS)
 def test_malformed_references(ref):
     with pytest.raises(s.SerializationError, match="class reference") as caught:
         s.resolve_class(ref)

@@ -18,6 +18,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.struct.equality import static_key
 from neuralqx_struct.struct.pytree import Layout
+from tests.builders import every
 
 NAN = float("nan")
 
@@ -191,7 +192,7 @@ def test_the_sign_of_a_static_zero_is_seen():
     assert [float(run(State(1.0, step=z))) for z in (0.0, -0.0, 0.0)] == [1.0, -1.0, 1.0]
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+@every("name", DISTINCT)
 def test_equality_hash_and_treedef_agree(name):
     make = DISTINCT[name]
     a, b = State(1, step=make()), State(1, step=make())

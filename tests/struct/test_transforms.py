@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import neuralqx_struct as s
+from tests.builders import every
 
 T = TypeVar("T")
 HANDLE = object()
@@ -246,7 +247,7 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+@every("name", TRANSFORMS)
 def test_a_transformation_gives_what_it_gives_for_the_bare_leaves(name):
     # Derivatives of trees by trees have a block for each pair of leaves.
     tree = Box(Strict(W, B), (Norm(B, W),)) if name in QUADRATIC else everything()

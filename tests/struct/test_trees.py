@@ -8,6 +8,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.trees import leaves_with_paths
+from tests.builders import every
 
 
 class Net(s.Struct):
@@ -262,11 +263,10 @@ OBJECTS = [
 ]
 
 
-@pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: type(obj).__name__)
-@pytest.mark.parametrize(
+@every("obj", OBJECTS)
+@every(
     "again",
     [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, copy.copy],
-    ids=["pickle", "deepcopy", "copy"],
 )
 def test_states_and_definitions_can_be_pickled_and_copied(obj, again):
     definition, state = s.split(obj, ...)
@@ -331,9 +331,7 @@ def test_states_of_other_fields_are_other_structures():
     assert tagged == plain == kept  # as mappings
 
 
-@pytest.mark.parametrize(
-    "obj", [*OBJECTS, jnp.ones(2), {}, {3: [jnp.ones(1)]}], ids=lambda obj: type(obj).__name__
-)
+@every("obj", [*OBJECTS, jnp.ones(2), {}, {3: [jnp.ones(1)]}])
 def test_states_are_saved_and_loaded(obj, tmp_path):
     definition, state = s.split(obj, ...)
     bundle = s.export({"state": state}, tmp_path / "ckpt")

@@ -25,7 +25,7 @@ from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.foreign_forms import separator_of
 from neuralqx_struct.tools.inference import drafted
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import bounded, invoke
+from tests.builders import bounded, every, invoke
 
 
 def dense(name, i, o, *, kernel="weight"):
@@ -142,7 +142,7 @@ def test_a_transformer_as_gpt2_names_it():
     }
 
 
-@pytest.mark.parametrize(
+@every(
     ("names", "fields", "rules"),
     [
         (["w"], "w", {}),
@@ -169,7 +169,6 @@ def test_a_transformer_as_gpt2_names_it():
         (["a-b", "a-c", "b-a"], "a b", {"b": "b-a"}),
         (["/w", "x..y", "z"], "w x_y z", {"w": "//w", "x_y": "/x..y"}),
     ],
-    ids=str,
 )
 def test_names(names, fields, rules):
     types, layout = outline(dict.fromkeys(names, (2, 3)))
@@ -177,8 +176,8 @@ def test_names(names, fields, rules):
     assert rules is None or layout.get("structs", {}).get("Model", {}) == rules
 
 
-@pytest.mark.parametrize("sizes", ["aaaa", "abaa", "aaab", "abab", "a", "abc"], ids=str)
-@pytest.mark.parametrize("layer", ["l.{}.w", "l_{}.w", "l.{}"])
+@every("sizes", ["aaaa", "abaa", "aaab", "abab", "a", "abc"])
+@every("layer", ["l.{}.w", "l_{}.w", "l.{}"])
 def test_items_that_differ_in_their_sizes(layer, sizes):
     """The file is adopted with its last item, although equal items are drafted once."""
     shapes = {layer.format(i): (ord(size), 3) for i, size in enumerate(sizes)}

@@ -18,6 +18,7 @@ from neuralqx_struct.tools import history as releases
 from neuralqx_struct.tools.formatting import format_schema
 from neuralqx_struct.tools.history import check_golden, freeze, golden_place, history
 from neuralqx_struct.tools.linting import lint
+from tests.builders import every
 
 V1 = """language: "1"
 schema: lab.point
@@ -55,7 +56,7 @@ def edit(file, old, new):
 # --- new -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("identity", "place", "root"),
     [
         ("lab.train_state", "train_state", "TrainState"),
@@ -92,7 +93,7 @@ def test_the_line_for_editors_leads_to_a_json_schema(tmp_path, root):
     assert lint(file) == []
 
 
-@pytest.mark.parametrize("identity", ["", "a b", "a..b", "1a", "../a", "a/b", "ä", "a.b\n"])
+@every("identity", ["", "a b", "a..b", "1a", "../a", "a/b", "ä", "a.b\n"])
 def test_identities_are_names(tmp_path, identity):
     with pytest.raises(SchemaError, match="expected an identity"):
         new_schema(identity, tmp_path)

@@ -23,7 +23,7 @@ from neuralqx_struct.bundle import BundleExistsError
 from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import ROOT, bounded, invoke
+from tests.builders import ROOT, bounded, every, invoke
 
 
 class Mode(enum.Enum):
@@ -155,7 +155,7 @@ def test_classes_of_another_name_are_still_no_bundle_of_the_schema(ckpt, vmc_fol
     assert [d.code for d in s.validate(ckpt, vmc_folder)] == ["NQX404"]
 
 
-@pytest.mark.parametrize(
+@every(
     ("values", "text"),
     [
         ((1, 2), "int"),
@@ -217,7 +217,6 @@ def test_classes_of_another_name_are_still_no_bundle_of_the_schema(ckpt, vmc_fol
             "pytree",
         ),
     ],
-    ids=lambda value: str(value)[:60],
 )
 def test_types(tmp_path, values, text):
     found, line = field_of(tmp_path, *values)
@@ -570,7 +569,7 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("name", SLOW)
+@every("name", SLOW)
 def test_drafts_take_bounded_time(tmp_path, name):
     path = write(tmp_path, struct("m:Root", **SLOW[name]()))
     with bounded():

@@ -19,7 +19,7 @@ from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.inspection import inspect
 from neuralqx_struct.tools.validation import validate
-from tests.builders import ARRAY, EVERY_KIND, bounded
+from tests.builders import ARRAY, EVERY_KIND, bounded, every
 
 V1 = """
 language: "1"
@@ -495,9 +495,7 @@ def test_a_zip_with_a_wrong_digest_is_a_finding(tmp_path):
     assert all(isinstance(d, Diagnostic) for d in findings)
 
 
-@pytest.mark.parametrize(
-    "node", EVERY_KIND, ids=lambda node: node["__kind__"] if isinstance(node, dict) else str(node)
-)
+@every("node", EVERY_KIND)
 def test_every_kind_of_node_has_a_row(tmp_path, node):
     arrays = {"w": np.zeros((2, 3), np.float32)}
     record = {"w": {"dtype": "float32", "shape": [2, 3]}}

@@ -12,7 +12,7 @@ from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import dump_yaml, read_file, read_text
 from neuralqx_struct.tools.linting import lint, lint_document, lint_series
-from tests.builders import ROOT, SHIPPED, bounded
+from tests.builders import ROOT, SHIPPED, bounded, every
 
 SCHEMAS = ROOT / "schemas"
 HEAD = 'language: "1"\nschema: lab.x\nversion: {version}\nroot: A\n'
@@ -152,9 +152,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("code", "severity", "line", "part", "body"), CASES, ids=lambda v: str(v)[:24]
-)
+@every(("code", "severity", "line", "part", "body"), CASES)
 def test_each_mistake_is_found_at_its_place(code, severity, line, part, body):
     source = read_text(text(body, version=5 if "migrations" in body else 1))
     findings = lint_document(parse_document(source), source)
@@ -195,7 +193,7 @@ SOUND = [
 ]
 
 
-@pytest.mark.parametrize("body", SOUND)
+@every("body", SOUND)
 def test_sound_documents_have_no_findings(body):
     assert found(body) == []
 
@@ -350,7 +348,7 @@ def test_nothing_is_to_be_said_of_the_shipped_schemas():
     assert {(d.severity, d.code) for d in lint(SCHEMAS)} == {("info", "NQX320")}
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@every("name", SHIPPED)
 def test_every_version_of_the_shipped_schemas_is_frozen(name):
     series = load_series(SCHEMAS / name)
     assert read_lock(SCHEMAS / name) == {
@@ -505,7 +503,7 @@ def test_json_files_give_the_findings_of_yaml_files(version):
     }
 
 
-@pytest.mark.parametrize(
+@every(
     ("code", "wrong"),
     [
         ("NQX009", "rooot: A\n"),

@@ -3,7 +3,7 @@
 import pytest
 
 from neuralqx_struct.tools.drafts import draft
-from tests.builders import bounded
+from tests.builders import bounded, every
 
 
 def node(kind, **members):
@@ -41,7 +41,7 @@ CONV = plain(kernel=array(2, 3, 4), bias=array(4))
 STATE = {"value": "float32[n_value]"}
 
 
-@pytest.mark.parametrize(
+@every(
     ("root", "structs"),
     [
         (plain(layers=listed(DENSE, WIDE)), {"State": "list[Layer]", "Layer": None}),
@@ -89,7 +89,6 @@ STATE = {"value": "float32[n_value]"}
         (array(3), {"State": "float32[n_value]"}),
         (None, {"State": "pytree"}),
     ],
-    ids=lambda value: str(value)[:50],
 )
 def test_structs(root, structs):
     found = {name: ", ".join(fields.values()) for name, fields in texts(root).items()}

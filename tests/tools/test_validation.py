@@ -9,7 +9,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.bundle import BundleMissingError
 from neuralqx_struct.manifest.text import format_manifest
-from tests.builders import ROOT, bounded, document, invoke
+from tests.builders import ROOT, bounded, document, every, invoke
 
 PUBLISHED = ROOT / "schemas" / "manifest" / "1.json"
 DIGITS = "1" * 5000
@@ -155,7 +155,7 @@ for _ in range(3000):
     BOMBS["deep"] = {"allOf": [BOMBS["deep"]]}
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@every("name", BOMBS)
 def test_json_schemas_take_bounded_time(tmp_path, monkeypatch, name):
     monkeypatch.setattr("neuralqx_struct.tools.json_schemas._LEAST_SECONDS", 2)
     monkeypatch.setattr("neuralqx_struct.tools.json_schemas._SECONDS_EACH", 0)

@@ -13,7 +13,7 @@ import neuralqx_struct as s
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError
 from neuralqx_struct.tools.value_differences import diff_values
-from tests.builders import invoke, report
+from tests.builders import every, invoke, report
 
 NAN, INF = math.nan, math.inf
 
@@ -46,7 +46,7 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("case", NUMBERS.values(), ids=NUMBERS)
+@every("case", NUMBERS.values())
 def test_numbers(tmp_path, case):
     dtype, old, new, different, absolute, relative, nans = case
     known = getattr(ml_dtypes, dtype, dtype)
@@ -146,7 +146,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("change", "name", "message"), CHANGES.values(), ids=CHANGES)
+@every(("change", "name", "message"), CHANGES.values())
 def test_changed_bundles(tmp_path, change, name, message):
     old = tree(gone=1) if name == "gone" else tree()
     new = tree() if name == "gone" else tree(**change)

@@ -8,6 +8,7 @@ import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.classes.compiler import classes_of
 from neuralqx_struct.schema.series import load_series
+from tests.builders import every
 
 HEAD = 'language: "1"\nschema: lab.x\nversion: {}\nroot: A\nstructs:\n  A:\n    fields:\n      w: "float32[n]"\n'
 
@@ -61,7 +62,7 @@ def default(declared, value):
     return HEAD.format(1) + f'      a: {{type: "{declared}", default: {value}}}\n'
 
 
-@pytest.mark.parametrize(("declared", "value", "hint"), REFUSED)
+@every(("declared", "value", "hint"), REFUSED)
 def test_a_default_beyond_the_dtype_does_not_lint(declared, value, hint):
     with pytest.raises(s.SchemaError) as caught:
         s.load_schema(default(declared, value))
@@ -70,8 +71,8 @@ def test_a_default_beyond_the_dtype_does_not_lint(declared, value, hint):
     assert hint in found.hint
 
 
-@pytest.mark.parametrize("step", STEPS, ids=["add", "fill", "undo_default"])
-@pytest.mark.parametrize(("declared", "value", "hint"), REFUSED[:-1])
+@every("step", STEPS)
+@every(("declared", "value", "hint"), REFUSED[:-1])
 def test_a_step_beyond_the_dtype_does_not_lint(tmp_path, step, declared, value, hint):
     with pytest.raises(s.SchemaError) as caught:
         s.load_schema(history(tmp_path / "x", step, declared, value))
@@ -90,11 +91,11 @@ def test_a_value_of_the_dtype_lints_migrates_and_loads(tmp_path, declared, value
     assert str(schema.load(tmp_path / "new").a.dtype) == declared.partition("[")[0]
 
 
-@pytest.mark.parametrize(
+@every(
     ("declared", "value"),
     [("int8[2]", "[1, 2, 3]"), ("int8[2]", "[[1, 2]]"), ("int8[]", "[1]"), ("int8[n]", "[1, 2]")],
 )
-@pytest.mark.parametrize("step", STEPS, ids=["add", "fill", "undo_default"])
+@every("step", STEPS)
 def test_lists_of_other_sizes_do_not_lint(tmp_path, step, declared, value):
     with pytest.raises(s.SchemaError) as caught:
         s.load_schema(history(tmp_path / "x", step, declared, value))

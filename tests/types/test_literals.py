@@ -15,6 +15,7 @@ from neuralqx_struct.schema.export import payload_schema
 from neuralqx_struct.types import LiteralOf
 from neuralqx_struct.types.builders import LiveBuilder, NodeBuilder
 from neuralqx_struct.types.text import format_type, parse_type, plain_value, read_value
+from tests.builders import every
 
 TEXT = r'literal["a", b"a\xff", 1, 1.5, true, 1+2j, inf, -inf, nan, 1-infj]'
 VALUES = ["a", b"a\xff", 1, 1.5, True, 1 + 2j, math.inf, -math.inf, math.nan, complex(1, -math.inf)]
@@ -38,7 +39,7 @@ def test_the_text_of_a_type_has_every_value():
     assert format_type(parse_type(format_type(declared))) == format_type(declared)
 
 
-@pytest.mark.parametrize(("value", "written"), [*zip(VALUES, WRITTEN, strict=True)])
+@every(("value", "written"), [*zip(VALUES, WRITTEN, strict=True)])
 def test_values_are_constructed_saved_validated_and_written(tmp_path, value, written):
     made = schema(default=written)
     assert alike(made.A().x, value)
@@ -52,7 +53,7 @@ def test_values_are_constructed_saved_validated_and_written(tmp_path, value, wri
     assert alike(again.A().x, value)
 
 
-@pytest.mark.parametrize("value", ["b", b"a", 2, 1.0, 2.5, False, 1 + 3j, complex(math.inf), None])
+@every("value", ["b", b"a", 2, 1.0, 2.5, False, 1 + 3j, complex(math.inf), None])
 def test_other_values_are_refused(value):
     with pytest.raises(s.ValidationError, match=r"\$\.x: expected literal"):
         schema().A(x=value)

@@ -17,6 +17,7 @@ from neuralqx_struct.schema.text.yaml_writer import dump_yaml
 from neuralqx_struct.types import TYPES
 from neuralqx_struct.types.builders import LiveBuilder, NodeBuilder
 from neuralqx_struct.types.text import number_of, number_text, parse_type, plain_value, read_value
+from tests.builders import every
 
 HEAD = 'language: "1"\nschema: lab.values\nversion: %d\nroot: A\n'
 
@@ -189,7 +190,7 @@ def test_text_is_a_number_only_in_its_one_spelling(text):
         assert isinstance(number, complex) == text.endswith("j")
 
 
-@pytest.mark.parametrize(
+@every(
     ("declared", "value", "hint"),
     [
         ("float", "inf", "write a number, or one of .inf"),
@@ -251,7 +252,7 @@ LITERALS = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "value"), LITERALS)
+@every(("declared", "value"), LITERALS)
 def test_literals_are_defaults_of_classes_and_of_steps(tmp_path, declared, value):
     kind = "node" if "[" in declared else "static"
     old, new = 'x: "float32[n]"', f'd: {{type: "{declared}", kind: {kind}, default: {value}}}'
@@ -266,7 +267,7 @@ def test_literals_are_defaults_of_classes_and_of_steps(tmp_path, declared, value
     assert s.load(tmp_path / "back", load_cls=schema.at(1).A) == schema.at(1).A(x=made.x)
 
 
-@pytest.mark.parametrize(("declared", "value"), LITERALS[:8])
+@every(("declared", "value"), LITERALS[:8])
 def test_fill_and_undo_default_take_literals(tmp_path, declared, value):
     solid = declared.removesuffix(" | null")
     old = f'a: {{type: "{solid} | null", kind: static, default: null}}, b: {{type: "{solid}", kind: static, default: {value}}}'

@@ -20,6 +20,7 @@ from neuralqx_struct.types import (
     walk_type,
 )
 from neuralqx_struct.types.text import format_type, parse_type
+from tests.builders import every
 
 READ = [
     ("int", TYPES["int"]),
@@ -44,7 +45,7 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("text", "declared"), READ)
+@every(("text", "declared"), READ)
 def test_reading(text, declared):
     assert parse_type(text) == declared
     assert parse_type(format_type(declared)) == declared
@@ -66,7 +67,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "fragment"), WRONG)
+@every(("text", "fragment"), WRONG)
 def test_what_is_no_type(text, fragment):
     with pytest.raises(SchemaError, match=fragment) as caught:
         parse_type(text)
