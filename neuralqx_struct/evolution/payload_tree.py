@@ -389,7 +389,7 @@ class Place(NamedTuple):
             return self.workspace.store(made, ("value", id(array)))
 
         declared = declared or self.after.structs[self.struct].fields[name].declared
-        chosen = self.sizes.chosen
+        chosen = self.sizes.chosen if self.before.dtypes else {}  # sizes take a walk
         size = partial(self._size_for, name)
         builder = NodeBuilder(
             self.linked_after, size=size, store=store, lead=self.lead, chosen=chosen

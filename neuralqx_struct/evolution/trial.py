@@ -49,7 +49,7 @@ class Effort(NamedTuple):
     @classmethod
     def of(cls, payloads: int) -> Effort:
         """The effort for a number of payloads."""
-        return cls(payloads, 400 * payloads)
+        return cls(payloads, 160 * payloads)
 
     @property
     def in_doubt(self) -> Effort:

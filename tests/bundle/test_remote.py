@@ -22,12 +22,18 @@ URL = "memory://bucket/run/ckpt"
 REQUESTS = ("cat_file", "pipe_file", "put_file", "cp_file", "rm_file", "ls", "info", "find")
 
 
+def emptied(files):
+    """Removes everything, which all file systems in memory share: files, and folders that were made."""
+    files.store.clear()
+    files.pseudo_dirs[:] = [""]
+
+
 class Server:
     """The file system in memory: lists requests; ``fault`` may answer them."""
 
     def __init__(self, monkeypatch):
         self.files = fsspec.filesystem("memory")
-        self.files.store.clear()
+        emptied(self.files)
         self.asked = []
         self.fault = None
         self._local = threading.local()
@@ -67,7 +73,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch):
     yield Server(monkeypatch)
-    fsspec.filesystem("memory").store.clear()
+    emptied(fsspec.filesystem("memory"))
 
 
 def same(a, b):
