@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError
-from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import Items, names_read
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.schema.conformance import Seen, conform, size_scopes
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types import Array, PyTree, Type
 from neuralqx_struct.types.arrays import is_identity
@@ -295,7 +295,7 @@ def sizes_of_instance(
 
         missing: list[str] = []
         for lead in range(_MOST_AXES):  # of an instance that was stacked, or made by jax.vmap
-            axes = (parse(ANY),) * lead
+            axes = (ANY_SIZE,) * lead
             scope = size_scopes(document, struct, instance, see_value, axes).get(())
             known = {} if scope is None else scope.sizes()
             if names <= known.keys():

@@ -28,7 +28,7 @@ from neuralqx_struct.schema.field_paths import given_fields, given_values
 from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document, StructDeclaration
-from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.scopes import (
     given_sizes,
     held_once,
@@ -122,7 +122,7 @@ def _of_any_size(declared: Type) -> Type:
     """A type with any sizes."""
 
     def any_size(size: Extent) -> Extent:
-        return size if size is ... else parse(ANY)
+        return size if size is ... else ANY_SIZE
 
     return map_sizes(declared, any_size)
 

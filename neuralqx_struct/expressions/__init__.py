@@ -16,6 +16,7 @@ import copy
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.functions import with_given
@@ -83,9 +84,10 @@ _PAIRS = {"(": ")", "[": "]"}
 _PREFIXES = frozenset({"-", "+", "not"})
 
 
-def _token_pattern() -> re.Pattern[str]:
-    """The pattern of one token, with the symbols of all operators; ``re`` caches it."""
-    symbols = {record.symbol for record in OPERATORS.values() if not record.symbol[0].isalpha()}
+@lru_cache(maxsize=8)
+def _token_pattern(operators: frozenset[str]) -> re.Pattern[str]:
+    """The pattern of one token, with the symbols of all operators."""
+    symbols = {symbol for symbol in operators if not symbol[0].isalpha()}
     longest_first = sorted((*symbols, ",", "."), key=len, reverse=True)
     return re.compile(_TOKENS + "|".join(map(re.escape, longest_first)) + ")")
 
@@ -93,7 +95,7 @@ def _token_pattern() -> re.Pattern[str]:
 def _scan(text: str) -> None:
     """Refuses deep nesting, odd characters and everything else that the parser would fail or warn about."""
     position, prefixes, previous = 0, 0, ""
-    pattern = _token_pattern()
+    pattern = _token_pattern(frozenset(record.symbol for record in OPERATORS.values()))
     brackets: list[tuple[str, int]] = []
     while position < len(text):
         column = position + 1

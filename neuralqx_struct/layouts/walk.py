@@ -17,7 +17,6 @@ from typing import Any, Final
 from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SchemaError
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.evolution.steps.keys import KEY_WORDS
-from neuralqx_struct.expressions import parse
 from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule
 from neuralqx_struct.layouts.forms import Form
 from neuralqx_struct.layouts.frames import Frame, stacked
@@ -34,7 +33,7 @@ from neuralqx_struct.layouts.places import (
 from neuralqx_struct.manifest.kinds import DICT, PRNG_KEY, STRUCT
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import Extent, Node, Type
@@ -88,7 +87,7 @@ class Walk(ABC):
     def run(self, node: Any = None) -> Node:
         """Walks from the root; returns its node."""
         root, document = self.document.root, self.document
-        free = dict.fromkeys(document.structs[root].params, parse(ANY))
+        free = dict.fromkeys(document.structs[root].params, ANY_SIZE)
         dims = self.dims.scope(free) if free else self.dims
         self._read_sizes(node)
         for name in sorted(self._sizes.keys() & document.dims.keys()):

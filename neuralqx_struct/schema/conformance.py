@@ -26,7 +26,7 @@ from neuralqx_struct.errors import (
     SerializationError,
     did_you_mean,
 )
-from neuralqx_struct.expressions import Expression, parse
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.exact import number_of, numbers_in
 from neuralqx_struct.expressions.grammar import head_of
@@ -46,7 +46,7 @@ from neuralqx_struct.schema.conditions import (
 )
 from neuralqx_struct.schema.field_paths import given_values, once
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
-from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
@@ -307,7 +307,7 @@ class _Walk:
 
     def outermost(self, struct: str, value: Any, axes: Axes = ()) -> None:
         """Checks the value that contains all others."""
-        free = dict.fromkeys(self.document.structs[struct].params, parse(ANY))
+        free = dict.fromkeys(self.document.structs[struct].params, ANY_SIZE)
         dims = self.dims.scope(free) if free else self.dims  # parameters hide dims of the same name
         self.struct(struct, self.read(value), (), dims, axes, outermost=True)
 

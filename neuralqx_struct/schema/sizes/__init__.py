@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from types import EllipsisType
-from typing import Any
+from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.operators import Form, operator_of, spine
 from neuralqx_struct.printing import brief_integer
@@ -30,8 +30,9 @@ Shape = Sequence[Expression | EllipsisType]
 Variables = Mapping[str, "SizeVariable"]
 Sizes = Mapping[str, int]
 
-#: The name of a size that may be anything.
+#: The name of a size that may be anything, and the size.
 ANY = "_"
+ANY_SIZE: Final = parse(ANY)
 _LONGEST = 2**63  # no axis is longer
 _MAX_REASONS = 8
 _LONGEST_LINE = 500
