@@ -22,7 +22,7 @@ from posixpath import basename
 from typing import Any, Final, Self
 
 from neuralqx_struct.errors import OVERWRITE, SerializationError, StructError
-from neuralqx_struct.places import http
+from neuralqx_struct.places import answers, http
 from neuralqx_struct.places.disk import (
     BundleExistsError,
     BundleMissingError,
@@ -274,7 +274,8 @@ class RemotePath:
     def _naming(self, kind: type[SerializationError], verb: str, hint: str) -> Iterator[None]:
         """Raises errors of file systems as errors of one class, which have no chained text with keys."""
         try:
-            yield
+            with answers.one_call():
+                yield
         except StructError:
             raise
         except FileExistsError:
@@ -341,11 +342,8 @@ def located(url: str, options: Options | None = None) -> RemotePath:
     """The file or folder behind a URL; the arguments are those of :func:`place_of`."""
     core = imported("fsspec.core", "remote", "URLs")
     named = RemotePath(None, "", url, tuple(_secrets(url, options or {})))
-    given = dict(options or {})
-    if url.lower().startswith(("http://", "https://")):
-        given.setdefault("get_client", http.client)
     with named.reading():
-        files, place = core.url_to_fs(url, **given)
+        files, place = core.url_to_fs(url, **answers.bounded(url, options or {}))
     return RemotePath(files, place, url, tuple(_secrets(url, options or {})))
 
 
