@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
@@ -92,12 +92,13 @@ def _own(protocol: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that bound the answers of a server; what options of the user say stays as it is."""
     if protocol in {"http", "https"}:
         return {"get_client": options.get("get_client", _http_client)}
-    if protocol in {"s3", "s3a"}:
-        given = options.get("config_kwargs") or {}
-        return {"config_kwargs": {"http_session_cls": _s3_session(), **given}}
-    if protocol in {"gs", "gcs"}:
-        given = options.get("session_kwargs") or {}
-        return {"session_kwargs": {"response_class": _answer(), **given}}
+    with suppress(ImportError):  # fsspec tells what to install
+        if protocol in {"s3", "s3a"}:
+            given = options.get("config_kwargs") or {}
+            return {"config_kwargs": {"http_session_cls": _s3_session(), **given}}
+        if protocol in {"gs", "gcs"}:
+            given = options.get("session_kwargs") or {}
+            return {"session_kwargs": {"response_class": _answer(), **given}}
     return {}
 
 
