@@ -21,7 +21,7 @@ from pathlib import Path
 from posixpath import basename
 from typing import Any, Final, Self
 
-from neuralqx_struct.errors import OVERWRITE, SerializationError, StructError
+from neuralqx_struct.errors import OVERWRITE, WHOLE_PATH, SerializationError, StructError
 from neuralqx_struct.places import answers, http
 from neuralqx_struct.places.disk import (
     BundleExistsError,
@@ -328,9 +328,8 @@ def place_of(path: str | os.PathLike[str] | RemotePath, options: Options | None 
         return located(path, options)
     made = Path(path)
     if str(made).startswith("~"):
-        message = f"expected a path, got {str(made)!r}, which shells alone understand"
-        hint = "pass os.path.expanduser(path), or the whole path of a file of this name"
-        raise SerializationError(message, code="NQX401", hint=hint)
+        message = f"expected a path, got {str(made)!r}"
+        raise SerializationError(message, code="NQX401", hint=WHOLE_PATH)
     if _MANGLED.match(str(made)) is None:
         return made
     message = f"expected a path, got the URL {_SECRETS.sub('', str(made))} as one"
