@@ -137,9 +137,9 @@ def _run_group(words: Sequence[str]) -> int:
 
 def _no_command(group: str, word: str) -> str:
     """The message about a word that names no command; the one meant may be in another group."""
-    known = {name.rpartition(" ")[2]: name for name in [*COMMANDS, *GROUPS]}
-    inside = (command for command in COMMANDS.values() if command.group == group)
-    known |= {command.word: command.word for command in inside}
+    parts = {name: name.rpartition(" ") for name in [*COMMANDS, *GROUPS]}
+    known = {word: f"{PROGRAM} {name}" for name, (_, _, word) in parts.items()}
+    known |= {word: word for inside, _, word in parts.values() if inside == group}
     meant = closest(word, known)
     hint = "" if meant is None else f"; did you mean {known[meant]!r}?"
     return f"no such command: {printable(word)}{hint}"

@@ -134,7 +134,7 @@ ALONE = """
 import sys
 import neuralqx_struct as s
 found = s.replayed(sys.argv[1])
-assert "tests" not in " ".join(sys.modules)
+assert "tests" not in sys.modules
 print(found.equal, found.exact)
 """
 

@@ -291,9 +291,9 @@ def test_devices_are_targets_although_they_exist():
     ("words", "meant"),
     [
         ("valdate", "validate"),
-        ("lint", "schema lint"),
+        ("lint", "neuralqx-struct schema lint"),
         ("schema lnt", "lint"),
-        ("schema migrate", "migrate"),
+        ("schema migrate", "neuralqx-struct migrate"),
         ("validate ckpt --shema x", "--schema"),
         ("validate ckpt --format jsn", "json"),
         ("migrate ckpt --to haed --out new", "head"),
