@@ -37,7 +37,8 @@ def driver_of(place: RemotePath) -> dict[str, Any] | None:
     """The description of a folder for tensorstore; None where it has no driver for the URL or for its options."""
     protocols = place.files.protocol
     name = protocols if isinstance(protocols, str) else protocols[0]
-    of_user = place.files.storage_options != bounded(f"{name}://", {})
+    url = f"{name}://"
+    of_user = bounded(url, place.files.storage_options) != bounded(url, {})
     if of_user or name not in _DRIVERS or "?" in place.place:
         return None
     return _DRIVERS[name](place.place)
