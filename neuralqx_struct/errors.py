@@ -164,6 +164,9 @@ class Hint(str):
 #: The argument of readers and writers that raises their limits on sizes.
 LIMITS = Keyword("limits")
 READ_MORE = Hint("pass ", LIMITS, " to read more")
+WHOLE_PATH = (
+    "write the whole path: shells alone put the home folder in place of ~, and not in quotes"
+)
 OVERWRITE = Hint("pass ", Keyword("overwrite", value=True), " to replace it")
 
 
@@ -284,7 +287,7 @@ def path_meant(path: object) -> str | None:
     """
     place = Path(str(path))
     if str(path).startswith("~"):
-        return "pass os.path.expanduser(path): shells alone understand ~"
+        return WHOLE_PATH
     try:
         with os.scandir(place.parent) as entries:
             names = [entry.name for entry in itertools.islice(entries, _MOST_BESIDE)]

@@ -14,7 +14,7 @@ from weakref import finalize
 
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.formats.orbax_layout import Files
-from neuralqx_struct.places.http import client
+from neuralqx_struct.places.answers import bounded
 from neuralqx_struct.places.requests import downloaded
 from neuralqx_struct.places.urls import RemotePath
 
@@ -37,10 +37,9 @@ def driver_of(place: RemotePath) -> dict[str, Any] | None:
     """The description of a folder for tensorstore; None where it has no driver for the URL or for its options."""
     protocols = place.files.protocol
     name = protocols if isinstance(protocols, str) else protocols[0]
-    options = {**place.files.storage_options}
-    if options.get("get_client") is client:  # not of the user
-        del options["get_client"]
-    if options or name not in _DRIVERS or "?" in place.place:
+    url = f"{name}://"
+    of_user = bounded(url, place.files.storage_options) != bounded(url, {})
+    if of_user or name not in _DRIVERS or "?" in place.place:
         return None
     return _DRIVERS[name](place.place)
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from posixpath import basename
 from typing import Any, Final, Self
 
-from neuralqx_struct.errors import OVERWRITE, SerializationError, StructError
-from neuralqx_struct.places import http
+from neuralqx_struct.errors import OVERWRITE, WHOLE_PATH, SerializationError, StructError
+from neuralqx_struct.places import answers, http
 from neuralqx_struct.places.disk import (
     BundleExistsError,
     BundleMissingError,
@@ -274,7 +274,8 @@ class RemotePath:
     def _naming(self, kind: type[SerializationError], verb: str, hint: str) -> Iterator[None]:
         """Raises errors of file systems as errors of one class, which have no chained text with keys."""
         try:
-            yield
+            with answers.one_call():
+                yield
         except StructError:
             raise
         except FileExistsError:
@@ -327,9 +328,8 @@ def place_of(path: str | os.PathLike[str] | RemotePath, options: Options | None 
         return located(path, options)
     made = Path(path)
     if str(made).startswith("~"):
-        message = f"expected a path, got {str(made)!r}, which shells alone understand"
-        hint = "pass os.path.expanduser(path), or the whole path of a file of this name"
-        raise SerializationError(message, code="NQX401", hint=hint)
+        message = f"expected a path, got {str(made)!r}"
+        raise SerializationError(message, code="NQX401", hint=WHOLE_PATH)
     if _MANGLED.match(str(made)) is None:
         return made
     message = f"expected a path, got the URL {_SECRETS.sub('', str(made))} as one"
@@ -341,11 +341,8 @@ def located(url: str, options: Options | None = None) -> RemotePath:
     """The file or folder behind a URL; the arguments are those of :func:`place_of`."""
     core = imported("fsspec.core", "remote", "URLs")
     named = RemotePath(None, "", url, tuple(_secrets(url, options or {})))
-    given = dict(options or {})
-    if url.lower().startswith(("http://", "https://")):
-        given.setdefault("get_client", http.client)
     with named.reading():
-        files, place = core.url_to_fs(url, **given)
+        files, place = core.url_to_fs(url, **answers.bounded(url, options or {}))
     return RemotePath(files, place, url, tuple(_secrets(url, options or {})))
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, closest_version, path_meant, shell_word
 from neuralqx_struct.places.names import entries
+from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.lock import WAIVERS_NAME, payload_fingerprint, payload_fingerprints
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data, parse_document
@@ -50,6 +51,10 @@ _MANIFEST = "manifest.json"
 _LAYOUTS = "layouts"
 #: That of the rules of warm starts of its models.
 _WARM = "warm"
+#: A member that all schemas have: in YAML at the start of a line, in JSON anywhere.
+_MEMBERS = re.compile(
+    rb"""^(?:\{[ \t]*)?(?:schema|structs)[ \t]*:|["'](?:schema|structs)["'][ \t]*:""", re.MULTILINE
+)
 _NO_SOURCES: Mapping[int, Source] = MappingProxyType({})
 
 
@@ -237,7 +242,7 @@ def load_series(where: str | Path) -> Series:
         return _series_from([read_file(path)], path.parent, beside(path.parent))
     files = version_files(path)
     if not files:
-        message = "expected a folder with one file per version, got a folder without .yaml, .yml or .json files"
+        message = "expected a folder with one file per version, got a folder without any"
         hint = _nested_hint(path)
         raise SchemaError(message, code="NQX404", file=str(where), hint=hint)
     sources: list[Source] = []
@@ -294,9 +299,19 @@ def _earlier(series: Series, find: Find) -> Iterable[Document]:
 
 
 def version_files(folder: Path) -> list[Path]:
-    """The files of a folder that can be versions of a schema."""
+    """The files of a folder that are versions of a schema, sound or not: by their names, or by a member that each has."""
     files = [path for path in entries(folder) if path.suffix in SUFFIXES and path.is_file()]
-    return sorted(path for path in files if path.name != WAIVERS_NAME)
+    found = (path for path in files if path.name != WAIVERS_NAME)
+    return sorted(path for path in found if _is_version(path) or _has_members(path))
+
+
+def _has_members(file: Path) -> bool:
+    """True for a text with a member of schemas at its top, and for a file that cannot be read; False for a package.json."""
+    try:
+        with file.open("rb") as opened:
+            return _MEMBERS.search(opened.read(limits.MAX_BYTES)) is not None
+    except OSError:
+        return True
 
 
 def layout_folder(folder: Path) -> Path:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.manifest.kinds import STRUCT
+from neuralqx_struct.manifest.kinds import EXTERNAL, STRUCT
 from neuralqx_struct.references import identity_like, is_schema_ref
 from neuralqx_struct.schema.conformance import Seen, see_node
 from neuralqx_struct.schema.language import MODELINE
@@ -191,7 +191,10 @@ class _Draft:
         return "pytree"
 
     def untyped(self, column: _Column, _label: str) -> str:
-        kinds = _listed(str(held.node["__kind__"]) for held in column)
+        kinds = _listed(
+            "code, such as functions" if EXTERNAL.matches(held.node) else str(held.node["__kind__"])
+            for held in column
+        )
         return self.unknown(f"the language has no type for {kinds}")
 
     def of_array(self, column: _Column, label: str) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import sys
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -16,6 +17,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.bundle import storage as forms
 from neuralqx_struct.errors import SerializationError, UntrustedError
 from neuralqx_struct.formats import files as store_files
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places.disk import BundleMissingError, BundleReadError
 from tests.builders import FORMS, everything, files, simple, write_linked
 
@@ -207,3 +209,17 @@ def test_loads_with_few_descriptors(tmp_path, store, size):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert all(np.array_equal(each["w"], np.arange(size)) for each in kept)
+
+
+def test_a_manifest_above_the_limit_is_not_read(tmp_path):
+    path = bundle.write(tmp_path / "ckpt", simple())
+    with (path / "manifest.json").open("r+b") as file:
+        file.truncate(64 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(SerializationError) as caught:
+            bundle.read(path, limits=Limits(manifest_bytes=1 << 20))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.code == "NQX005" and peak < 32 << 20

@@ -406,6 +406,14 @@ def test_the_wrong_class_is_told_before_a_wrong_fill(tmp_path):
         Model.load(path, fill={"cache": 1, "nothing": 2})
 
 
+def test_a_value_for_a_field_that_no_class_has_is_refused(tmp_path):
+    path = Filled(1).export(tmp_path / "ckpt")
+    with pytest.raises(SerializationError, match="fields in fill=, got 'cash'") as caught:
+        Filled.load(path, fill={"cache": 5, "cash": 2})
+    assert caught.value.code == "NQX415" and "cache" in caught.value.diagnostics[0].hint
+    assert Filled.load(path, fill={"cache": 5}).cache == 5
+
+
 @pytest.mark.parametrize("reading", [{}, {"abstract": True}, {"select": lambda path, leaf: True}])
 def test_a_field_without_any_value_is_asked_for(reading):
     with pytest.raises(SerializationError, match="fill=") as caught:

@@ -5,6 +5,7 @@ import io
 import pickle
 import sys
 import zipfile
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
-from tests.builders import bounded
+from tests.builders import ROOT, bounded
 
 
 def archive(objects, *more, method=zipfile.ZIP_STORED):
@@ -185,3 +186,19 @@ def test_tensors_stay_readable_when_the_file_is_closed(tmp_path):
     with formats.opened(path) as file:
         array = file.arrays["w"]
     assert array.read().sum() == np.arange(1000.0).sum()
+
+
+def test_a_file_that_torch_wrote():
+    """It passes all checks before torch; without torch the error names the extra."""
+    path = ROOT / "tests/golden/foreign/torch.pt"
+    if find_spec("torch") is None:
+        with pytest.raises(SerializationError, match=r"neuralqx-struct\[torch\]") as caught:
+            formats.opened(path)
+        assert caught.value.code == "NQX615"
+        return
+    with formats.opened(path) as file:
+        arrays = file.arrays
+        assert file.values["epoch"] == 7 and file.values["optimizer.param_groups.0.lr"] == 0.001
+        assert arrays["model.weight"].shape == (2, 3)
+        assert arrays["optimizer.state.1.exp_avg"].read().tolist() == [np.float32(0.1)] * 2
+        assert arrays["half"].read().tolist() == [0, 1, 2, 3]

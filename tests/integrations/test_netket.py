@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from neuralqx_struct import formats
 from tests.builders import ROOT
 
 N = 6
@@ -30,6 +31,22 @@ import neuralqx_struct.integrations.netket
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "NQX615" in ran.stderr and "neuralqx-struct[netket]" in ran.stderr
+
+
+def test_what_netket_wrote_is_read_without_it(double):
+    """A state as a bundle, and the parameters that NetKet saved itself after the same steps."""
+    folder = ROOT / "tests/golden/foreign"
+    path = folder / "netket_state.zip"
+    assert s.validate(path, FORM) == [] == s.verify(path)
+    state = s.load_schema(FORM).load(path)
+    assert (state.step, state.n_samples, state.sampler.rule) == (2, 16, "local")
+    assert type(state.parameters).__name__ == "RBM"
+    names = {"Dense.bias": "hidden_bias", "Dense.kernel": "kernel", "visible_bias": "visible_bias"}
+    with formats.opened(folder / "netket.mpack") as file:
+        assert file.arrays.keys() == {f"params.{name}" for name in names}
+        for name, field in names.items():
+            value = file.arrays[f"params.{name}"].read()
+            assert np.array_equal(value, getattr(state.parameters, field)) and value.any()
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_what_is_no_series(tmp_path, vmc_folder):
         series_of([document(A), document(A, 2, "lab.y")])
     with pytest.raises(SchemaError, match="once"):
         series_of([document(A), document(A)])
-    with pytest.raises(SchemaError, match="without .yaml") as caught:
+    with pytest.raises(SchemaError, match="got a folder without any") as caught:
         load_series(tmp_path)
     assert caught.value.diagnostics[0].file == str(tmp_path)
     shutil.copytree(vmc_folder, tmp_path / "inner" / "vmc")

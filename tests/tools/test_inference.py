@@ -584,3 +584,10 @@ def test_a_schema_is_not_written_into_a_bundle(tmp_path):
     with pytest.raises(BundleExistsError, match="expected a folder for a schema, got a file"):
         found.write(ckpt / "manifest.json")
     assert s.verify(ckpt) == [] and not (ckpt / "v1.yaml").exists()
+
+
+def test_the_reason_for_a_field_without_a_type_is_in_words_of_users(tmp_path):
+    s.export({"loss": assert_sound, "kinds": {1, 2}}, tmp_path / "ckpt")
+    text = s.infer(tmp_path / "ckpt")
+    assert "loss: pytree  # TODO: the language has no type for code, such as functions" in text
+    assert "kinds: pytree  # TODO: the language has no type for set" in text

@@ -389,6 +389,32 @@ def test_a_folder_of_schema_folders_skips_published_json_schemas(tmp_path):
     assert [Path(d.file).parent.name for d in lint(tmp_path)] == ["a", "b"]
 
 
+def test_files_of_other_programs_beside_a_schema_are_no_schemas(tmp_path):
+    (tmp_path / "package.json").write_text('{"name": "x", "version": "1.0.0", "scripts": {}}')
+    (tmp_path / "openapi.yaml").write_text("paths:\n  get:\n    schema: {}\n")
+    assert [d.code for d in lint(tmp_path)] == ["NQX404"]  # as in an empty folder
+    write(tmp_path, v1=text(fields("x: int")))
+    assert lint(tmp_path) == []
+    assert {Path(d.file).name for d in lint(tmp_path / "package.json")} == {"package.json"}
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("two.yaml", "language: '1'\nschema: lab.x\nversion: 2\nstructs: ["),
+        ("two.yaml", "shema: lab.x\nstructs: {}\n"),
+        ("two.json", '{"language": "1", "schema": "lab.x"'),
+        ("two.json", '{\n  "structs": {}\n}'),
+        ("v2.yaml", "nothing: here"),
+        ("v2.json", ""),
+    ],
+)
+def test_a_broken_schema_is_no_file_of_another_program(tmp_path, name, broken):
+    write(tmp_path, v1=text(fields("x: int")))
+    (tmp_path / name).write_text(broken)
+    assert {Path(d.file).name for d in lint(tmp_path)} == {name}
+
+
 def test_an_empty_folder_is_a_finding(tmp_path):
     assert [d.code for d in lint(tmp_path)] == ["NQX404"]
 
