@@ -164,9 +164,7 @@ class Hint(str):
 #: The argument of readers and writers that raises their limits on sizes.
 LIMITS = Keyword("limits")
 READ_MORE = Hint("pass ", LIMITS, " to read more")
-WHOLE_PATH = (
-    "write the whole path: shells alone put the home folder in place of ~, and not in quotes"
-)
+WHOLE_PATH = "write the whole path, as os.path.expanduser(path) gives it: ~ is the home folder to shells alone, outside of quotes"
 OVERWRITE = Hint("pass ", Keyword("overwrite", value=True), " to replace it")
 
 

@@ -63,7 +63,13 @@ class SchemaRef(NamedTuple):
         return _parsed(text)
 
 
-def imported(name: str, extra: str, words: str) -> Any:
+def imported(
+    name: str,
+    extra: str,
+    words: str,
+    *,
+    instead: str = "; or convert the files where it is installed",
+) -> Any:
     """A module of an optional dependency, which an extra installs and the files named in words need.
 
     Raises:
@@ -72,7 +78,7 @@ def imported(name: str, extra: str, words: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        hint = f"pip install 'neuralqx-struct[{extra}]'; or convert the files where it is installed"
+        hint = f"pip install 'neuralqx-struct[{extra}]'{instead}"
         message = f"expected the package {name} for {words}, got none"
         raise SerializationError(message, code="NQX615", hint=hint) from error
 

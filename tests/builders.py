@@ -114,7 +114,7 @@ def copied(registry):
 
 @contextlib.contextmanager
 def registered_inside():
-    """Undoes what is registered inside: classes, documents, hooks, functions of steps and rows of tables."""
+    """Undoes registrations inside: classes, documents, hooks, functions of steps and rows of tables."""
     held = registries()
     before = [copied(registry) for registry in held]
     try:

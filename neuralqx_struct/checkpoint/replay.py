@@ -17,6 +17,7 @@ Example:
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -25,11 +26,11 @@ from typing import Any, Final, NamedTuple
 import jax
 import jax.export
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.loading import from_state_dict
+from neuralqx_struct.checkpoint.payloads import to_state_dict
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, printable
 from neuralqx_struct.evolution.migrations import resolve
@@ -38,7 +39,9 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.places.urls import Options, Place, place_of
-from neuralqx_struct.printing import brief
+from neuralqx_struct.printing import brief, brief_array
+from neuralqx_struct.references import imported
+from neuralqx_struct.tools.value_differences import compared_numbers
 from neuralqx_struct.trees import leaves_with_paths
 
 __all__ = ["Replay", "Replayed", "ReplayedOutput", "replay", "replayed"]
@@ -73,8 +76,8 @@ class ReplayedOutput(NamedTuple):
         got: Dtype and shape of the output.
         exact: True if all bits are the same.
         close: True if it differs by no more than the tolerance. Integers, truth values and random keys have none.
-        different: The number of elements with other bits; None if dtype or shape differ.
-        absolute: The largest difference; None if it is no number.
+        different: The number of elements that differ; None if dtype or shape do.
+        absolute: The largest difference of two numbers, as in ``diff_values``.
         tolerance: The largest difference that is allowed.
     """
 
@@ -138,9 +141,8 @@ class Replayed:
 def _largest(output: ReplayedOutput) -> str:
     if output.different is None:
         return f"got {output.got}"
-    absolute = output.absolute
-    size = "no number" if absolute is None else f"{absolute:.3g}"
-    return f"{output.different} elements differ, largest difference {size}"
+    size = "" if output.absolute is None else f", largest difference {output.absolute:.3g}"
+    return f"{output.different} elements differ{size}"
 
 
 def _allowed(output: ReplayedOutput) -> str:
@@ -217,11 +219,11 @@ def replay(f: Callable[..., Any], state: Any, *inputs: Any) -> Replay:
             f"expected a function that jax.export can write, got: {brief(f)}\n{error}",
             code="NQX430",
             path="replay",
-            hint="jax.jit has to trace it: declare what it branches on as static fields",
+            hint="jax.jit has to trace it: declare the fields on which it branches as static",
         ) from error
     if not outputs:
         raise _unsaved(
-            "expected a function that returns arrays, got none", "return what is to be compared"
+            "expected a function that returns arrays, got none", "return the arrays to compare"
         )
     own = [place for place in arrays if place < len(paths)]
     record = {
@@ -236,7 +238,7 @@ def replay(f: Callable[..., Any], state: Any, *inputs: Any) -> Replay:
         "names": names,
         "outputs": _packed(outputs),
     }
-    size = sum(len(part) for part in _texts(record))
+    size = len(json.dumps(record))
     if size > _MOST:
         raise _unsaved(
             f"expected at most {_MOST} bytes of a function and its golden arrays, got {size}",
@@ -250,12 +252,8 @@ def _unsaved(message: str, hint: str) -> SerializationError:
 
 
 def _require_flatbuffers() -> None:
-    try:
-        import flatbuffers  # noqa: F401 - jax.export needs it, and has a longer message
-    except ImportError as error:
-        message = "expected the package flatbuffers for exported functions, got none"
-        hint = "pip install 'neuralqx-struct[replay]'"
-        raise SerializationError(message, code="NQX615", hint=hint) from error
+    """Refuses to go on without the package that writes and reads what ``jax.export`` makes."""
+    imported("flatbuffers", "replay", "exported functions", instead="")
 
 
 def _array(leaf: Any) -> Any:
@@ -275,8 +273,6 @@ def _text(path: Path) -> str:
 
 def _packed(arrays: list[Any]) -> Any:
     """Arrays as plain JSON."""
-    from neuralqx_struct.checkpoint import to_state_dict  # that package imports this module
-
     data = to_state_dict(arrays)
     held = {
         name: base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
@@ -295,17 +291,6 @@ def _unpacked(data: Any) -> list[Any]:
         for name, text in data["array_data"].items()
     }
     return [*from_state_dict({**data, "array_data": held}, raw=True)]
-
-
-def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, dict):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
-    elif isinstance(value, str):
-        yield value
 
 
 def with_replays(
@@ -502,7 +487,7 @@ def _run(
             strict=False,
         ):
             if (aval.shape, aval.dtype) != (argument.shape, argument.dtype):
-                message = f"expected {_type(aval)}, got {_type(argument)}"
+                message = f"expected {brief_array(aval)}, got {brief_array(argument)}"
                 raise _unreadable(name, message, "the function was exported with it", place)
         try:
             got = function.call(*given)
@@ -533,10 +518,6 @@ def _of_version(payload: Payload, name: str, schema: Any, trust: tuple[str, ...]
 # Comparing
 
 
-def _type(array: Any) -> str:
-    return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-
-
 def _numbers(array: Any) -> np.ndarray[Any, Any]:
     keys = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     return np.ascontiguousarray(jax.random.key_data(array) if keys else array)
@@ -544,27 +525,24 @@ def _numbers(array: Any) -> np.ndarray[Any, Any]:
 
 def _compared(path: str, want: Any, got: Any, rtol: float | None) -> ReplayedOutput:
     """Compares an output with the golden one; NaN is equal to NaN."""
-    types = _type(want), _type(got)
+    types = brief_array(want), brief_array(got)
     before, after = _numbers(want), _numbers(got)
     tolerance = 0.0
-    if jnp.issubdtype(before.dtype, jnp.inexact):
-        wide = "complex128" if jnp.issubdtype(before.dtype, jnp.complexfloating) else "float64"
-        old = before.reshape(-1).astype(wide)
-        finfo: Any = ml_dtypes.finfo
-        share = math.sqrt(float(finfo(before.dtype).eps)) if rtol is None else rtol
-        tolerance = share * float(np.abs(old[np.isfinite(old)]).max(initial=0.0))
+    rounds = jnp.issubdtype(before.dtype, jnp.inexact)
+    if rounds:
+        is_complex = jnp.issubdtype(before.dtype, jnp.complexfloating)
+        golden = np.abs(before.astype("complex128" if is_complex else "float64"))
+        epsilon: Any = jnp.finfo(before.dtype)  # type: ignore[no-untyped-call]
+        share = math.sqrt(float(epsilon.eps)) if rtol is None else rtol
+        tolerance = share * float(golden[np.isfinite(golden)].max(initial=0.0))
     if types[0] != types[1]:
         return ReplayedOutput(path, *types, False, False, None, None, tolerance)
-    size = before.dtype.itemsize
-    bits = [each.reshape(-1).view(np.uint8).reshape(-1, size) for each in (before, after)]
-    different = int(np.count_nonzero((bits[0] != bits[1]).any(axis=1)))
-    if not different or not jnp.issubdtype(before.dtype, jnp.inexact):
-        same = not different
-        return ReplayedOutput(path, *types, same, same, different, None, tolerance)
-    new = after.reshape(-1).astype(wide)
-    equal = (old == new) | (np.isnan(old) & np.isnan(new))
-    with np.errstate(invalid="ignore"):
-        distance = np.where(equal, 0.0, np.abs(new - old))
-    absolute = float(distance.max()) if np.isfinite(distance).all() else None
-    close = absolute is not None and absolute <= tolerance
-    return ReplayedOutput(path, *types, False, close, different, absolute, tolerance)
+    numbers = compared_numbers(before, after)
+    near = numbers.absolute is not None and numbers.absolute <= tolerance
+    if rounds:
+        near = near and bool((np.isnan(before) == np.isnan(after)).all())
+    exact = before.tobytes() == after.tobytes()
+    close = near or not numbers.different
+    return ReplayedOutput(
+        path, *types, exact, close, numbers.different, numbers.absolute, tolerance
+    )

@@ -48,7 +48,7 @@ class Effort(NamedTuple):
 
     @classmethod
     def of(cls, payloads: int) -> Effort:
-        """The effort for a number of payloads."""
+        """The effort for a number of payloads; those of a model with hundreds of arrays are fewer, as each shows many sizes."""
         return cls(payloads, 160 * payloads)
 
     @property

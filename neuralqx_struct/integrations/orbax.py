@@ -34,9 +34,9 @@ from neuralqx_struct.checkpoint import (
     ReadOptions,
     from_state_dict,
     load,
-    snapshot,
     to_state_dict,
 )
+from neuralqx_struct.checkpoint.payloads import snapshot
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import Values, is_struct

@@ -1,8 +1,8 @@
 """Bounds for the answers of servers that are reached over HTTP: of S3, of Google Cloud Storage, and of all of ``http(s)://``.
 
-The packages of fsspec take the whole answer of a server into memory, also one that is longer than the range that was
-asked for, and all pages of a listing. They do so by ``content.read()`` of the answer of aiohttp, whose attribute
-``content`` others may set: :class:`Content` stands there, and stops.
+The packages of fsspec take the whole answer of a server into memory, also one that is longer than the requested range,
+and all pages of a listing. They call ``content.read()`` of the answer of aiohttp. The attribute ``content`` may be
+replaced: :class:`Content` takes its place, and ends with an error at the bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neuralqx_struct.places.http import client
 _MOST_FACTS: Final = 128 << 20
 _ONE: Final = 8 << 10  # bytes that each of them counts beside its own: pages without names end, too
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
-_ERROR: Final = 300  # the first status of answers that are not what was asked for
+_ERROR: Final = 300  # the first status of refusals
 
 
 class _Left:

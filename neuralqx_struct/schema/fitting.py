@@ -190,12 +190,9 @@ class Fit:
         for name, node in fields.items():
             known = name in declared
             made[FieldName(name)] = declared[name].declared.fitted(node, self) if known else node
-        if self.optional:
-            made |= {
-                FieldName(name): None
-                for name in declared.keys() - made.keys()
-                if is_optional(declared[name])
-            }
+        for name, field in declared.items() if self.optional else ():
+            if name not in made and is_optional(field):
+                made[FieldName(name)] = None
         return STRUCT.node(type=self.document.ref(struct), fields=made)
 
 

@@ -62,8 +62,12 @@ def read_plain(root: Node, series: Series) -> Reading:
         for optional in (False, True)
         for version in reversed(series.versions)
     )
-    first = next(readings)
-    return next((each for each in (first, *readings) if each.conforms), first)
+    found = []
+    for reading in readings:
+        if reading.conforms:
+            return reading
+        found.append(reading)
+    return found[len(series.versions)]  # whose findings are about more than optional fields
 
 
 def _reading(root: Node, document: Document, optional: bool) -> Reading:

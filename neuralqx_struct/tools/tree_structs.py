@@ -119,8 +119,8 @@ class Forms:
         made = dict(inside)
         for prefix, names in numbered_names(inside).items():
             items = self.merged([inside[name] for name in names])
-            alike = items is not None and items[0].sort == "struct"
-            if items and alike and len(names) > 1 and prefix not in inside and is_field(prefix):
+            is_list = len(names) > 1 and prefix not in inside and is_field(prefix)
+            if is_list and items and items[0].sort == "struct":
                 made[names[0]] = self.form("list", frozenset([items[0].id]), dict(enumerate(items)))
                 for name in names[1:]:
                     del made[name]
@@ -132,16 +132,13 @@ class Forms:
         if len({form.id for form in forms}) <= 1:
             return list(forms)
         first, *_ = forms
-        if any(form.sort != first.sort or form.name for form in forms):
+        if first.sort not in ("struct", "tuple"):
             return None
-        if first.sort == "tuple":
-            if len({len(form.inside) for form in forms}) > 1:
-                return None
-        elif first.sort != "struct":
+        if any(form.sort != first.sort or form.name for form in forms):
             return None
         names = list(dict.fromkeys(name for form in forms for name in form.inside))
         shared = [name for name in names if all(name in form.inside for form in forms)]
-        if 2 * len(shared) < len(names):
+        if len(shared) < (len(names) if first.sort == "tuple" else len(names) / 2):
             return None
         columns: dict[Any, list[Form]] = {}
         for name in names:

@@ -240,7 +240,7 @@ def _compared(path: str, old: Leaf, new: Leaf, *, kinds: bool) -> ComparedLeaf:
     same_type = before.dtype == after.dtype and (old.text == new.text or not kinds)
     if before.shape != after.shape:
         return ComparedLeaf(path, "changed", old.text, new.text)
-    numbers = _numbers(before.read(), after.read())
+    numbers = compared_numbers(before.read(), after.read())
     equal = same_type and not numbers.different
     return ComparedLeaf(
         path,
@@ -255,7 +255,7 @@ def _compared(path: str, old: Leaf, new: Leaf, *, kinds: bool) -> ComparedLeaf:
 # Numbers
 
 
-class _Numbers(NamedTuple):
+class Numbers(NamedTuple):
     """Facts about the elements of two arrays; see :class:`ComparedLeaf`."""
 
     different: int = 0
@@ -264,9 +264,9 @@ class _Numbers(NamedTuple):
     old_nan: int | None = None
     new_nan: int | None = None
 
-    def plus(self, other: _Numbers) -> _Numbers:
+    def plus(self, other: Numbers) -> Numbers:
         """The facts about two pieces together."""
-        return _Numbers(
+        return Numbers(
             self.different + other.different,
             _larger(self.absolute, other.absolute),
             _larger(self.relative, other.relative),
@@ -283,7 +283,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else a + b
 
 
-def _numbers(old: Array, new: Array) -> _Numbers:
+def compared_numbers(old: Array, new: Array) -> Numbers:
     """Compares two arrays of one shape, piece by piece."""
     compare = _comparison(old.dtype, new.dtype)
     before, after = old.reshape(-1), new.reshape(-1)
@@ -294,7 +294,7 @@ def _numbers(old: Array, new: Array) -> _Numbers:
     return found
 
 
-def _comparison(old: np.dtype[Any], new: np.dtype[Any]) -> Callable[[Array, Array], _Numbers]:
+def _comparison(old: np.dtype[Any], new: np.dtype[Any]) -> Callable[[Array, Array], Numbers]:
     """The function that compares pieces of two dtypes."""
     families = {DTYPES[name].family if name in DTYPES else "" for name in (old.name, new.name)}
     if "" in families:
@@ -308,27 +308,27 @@ def _comparison(old: np.dtype[Any], new: np.dtype[Any]) -> Callable[[Array, Arra
     return lambda a, b: _integers(a.astype(dtype), b.astype(dtype))
 
 
-def _others(old: Array, new: Array) -> _Numbers:
+def _others(old: Array, new: Array) -> Numbers:
     """Text, dates, and elements of two kinds: equal or not."""
     if old.dtype.kind != new.dtype.kind:
-        return _Numbers(old.size)
+        return Numbers(old.size)
     same = (old == new) | ((old != old) & (new != new))  # noqa: PLR0124 - NaT, a date that is none
-    return _Numbers(int(old.size - same.sum()))
+    return Numbers(int(old.size - same.sum()))
 
 
-def _integers(old: Array, new: Array) -> _Numbers:
+def _integers(old: Array, new: Array) -> Numbers:
     """Integers and truth values; their differences fit into 64 bits without a sign."""
     import numpy as np
 
     if not old.size:
-        return _Numbers(0, 0, 0.0)
+        return Numbers(0, 0, 0.0)
     apart = np.maximum(old, new).astype("uint64") - np.minimum(old, new).astype("uint64")
     larger = np.maximum(np.abs(old.astype("float64")), np.abs(new.astype("float64")))
     relative = apart / np.where(larger, larger, 1)
-    return _Numbers(int(np.count_nonzero(apart)), int(apart.max()), float(relative.max()))
+    return Numbers(int(np.count_nonzero(apart)), int(apart.max()), float(relative.max()))
 
 
-def _floats(old: Array, new: Array) -> _Numbers:
+def _floats(old: Array, new: Array) -> Numbers:
     """Floats and complex numbers; NaN counts as equal to NaN, and in no difference."""
     import numpy as np
 
@@ -338,11 +338,11 @@ def _floats(old: Array, new: Array) -> _Numbers:
     rows = ~(same | old_nan | new_nan)
     different = int(same.size - same.sum())
     if not rows.any():
-        return _Numbers(different, 0.0, 0.0, *nans)
+        return Numbers(different, 0.0, 0.0, *nans)
     a, b = old[rows], new[rows]
     with np.errstate(all="ignore"):
         apart = np.abs(a - b)
         relative = apart / np.maximum(np.abs(a), np.abs(b))
     apart[np.isnan(apart)] = math.inf  # of complex numbers with infinite parts
     relative[np.isnan(relative)] = math.inf
-    return _Numbers(different, float(apart.max()), float(relative.max()), *nans)
+    return Numbers(different, float(apart.max()), float(relative.max()), *nans)

@@ -253,6 +253,17 @@ def test_a_change_within_the_tolerance_is_not_exact(tmp_path):
     assert not s.replayed(near, rtol=0.0).equal
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_equal_in_its_own_place_alone(tmp_path, value):
+    state = {"w": jnp.array([1.0, value, value])}
+    kept = s.replay(lambda state: state["w"] * 2, state)
+    path = s.export(state, tmp_path / "a", replay={"f": kept})
+    assert s.replayed(path).equal
+    metadata = json.loads((path / "manifest.json").read_text())["metadata"]
+    moved = s.export({"w": jnp.array([value, 1.0, value])}, tmp_path / "b", metadata=metadata)
+    assert not s.replayed(moved, rtol=10.0).equal
+
+
 def test_a_state_above_the_limits_needs_them_in_the_reader_too(tmp_path):
     limits = Limits(depth=900)
     state = {"w": jnp.ones(2)}

@@ -1,4 +1,4 @@
-"""S3 and Google Cloud Storage, on a server of this machine: what is asked for comes, and whatever is sent ends."""
+"""S3 and Google Cloud Storage, on a server of this machine: requested bytes come, and endless answers end."""
 
 import re
 import threading

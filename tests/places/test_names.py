@@ -163,5 +163,5 @@ def test_a_tilde_is_refused_with_its_fix(path, tmp_path, monkeypatch):
     for call in (*calls, lambda: s.load_schema(str(path))):
         with pytest.raises(s.StructError) as info:
             call()
-        assert "whole path" in info.value.diagnostics[0].hint
+        assert "expanduser" in info.value.diagnostics[0].hint
     assert names(tmp_path) == []

@@ -168,6 +168,8 @@ def test_optional_fields_may_be_left_out_unless_an_earlier_version_lacks_them(fo
     assert s.validate(tmp_path / "typed") == []
     earlier = s.export({"layers": [dense()], "step": 3}, tmp_path / "earlier")
     assert s.load_schema(folder).load(earlier).more == 7
+    wrong = s.export({"blocks": [dense()], "step": "x"}, tmp_path / "wrong")
+    assert [d.path for d in s.validate(wrong, folder)] == ["$.step"]
 
 
 def test_a_layout_reads_a_bundle_with_other_names(folder, tmp_path):
