@@ -4,6 +4,7 @@ Owns saving: an object is encoded to nodes, with the schemas of its structs besi
 ``bundle/`` writes files, ``loading.py`` is the inverse.
 
 Example:
+    >>> import numpy as np
     >>> payload = to_state_dict({"w": np.arange(3)})
     >>> from_state_dict(payload)["w"]
     array([0, 1, 2])
