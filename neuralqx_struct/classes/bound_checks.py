@@ -14,7 +14,6 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from neuralqx_struct.classes.documents import bound_document
@@ -48,6 +47,6 @@ def _reader(bound: ClassDocument) -> Callable[[Any], Seen]:
         if seen.sort != "struct":
             return seen
         ref = bound.refs.get(stored_class(type(value)))
-        return seen if ref is None else replace(seen, refs=(ref, *seen.refs))
+        return seen if ref is None else seen._replace(refs=(ref, *seen.refs))
 
     return see

@@ -8,7 +8,6 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -41,7 +40,7 @@ def see_value(value: Any) -> Seen:
     kind: Any = type(value)
     record = type_of_class(kind)
     if record is not None:
-        return Seen("scalar", brief_scalar(value), value=value, type_name=record.sort)
+        return Seen("scalar", "", value=value, type_name=record.sort)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         sort = "list" if isinstance(value, list) else "tuple"
         return Seen(sort, f"a {sort} of {len(value)}", items=dict(enumerate(value)))
@@ -75,10 +74,8 @@ def _see_array(value: Any) -> Seen:
     traced = isinstance(value, jax.core.Tracer)
     has_data = not traced and hasattr(value, "__array__")
     data = value if has_data else Shaped(dtype, shape)
-    text = f"{dtype}[{', '.join(map(str, shape))}]"
     single = plain_scalar(value) if isinstance(value, np.generic) else None
-    if isinstance(single, (str, bytes)):
-        text = brief_scalar(single)
+    text = brief_scalar(single) if isinstance(single, (str, bytes)) else ""
     return Seen("array", text, dtype, shape, data, single, loose=traced)
 
 
@@ -124,7 +121,7 @@ class WithoutData:
         hidden = Shaped(seen.dtype, seen.shape)
         if not seen.loose:  # tracers have no numbers
             self._arrays.append(hidden)
-        return replace(seen, value=hidden)
+        return seen._replace(value=hidden)
 
     @property
     def needed(self) -> bool:

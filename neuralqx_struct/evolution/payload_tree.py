@@ -144,11 +144,11 @@ class Workspace:
     def rewrite(self, node: Node, made: Node) -> None:
         """Makes an instance what a step made of it."""
         before, after = node["fields"], made["fields"]
-        names = {**before, **after} if before is not after else {}
-        values = ((before.get(name), after.get(name)) for name in names)
-        changed = (each for pair in values if pair[0] is not pair[1] for each in pair)
-        if any(map(STRUCT.leads_to, changed)):
-            self._structs = None
+        if before is not after:
+            left = [each for name, each in before.items() if after.get(name) is not each]
+            came = [each for name, each in after.items() if before.get(name) is not each]
+            if any(map(STRUCT.leads_to, left + came)):
+                self._structs = None
         node.update(made)
 
     def instances(self, struct: str, before: Document, after: Document) -> list[Place]:

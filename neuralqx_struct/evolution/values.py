@@ -16,8 +16,9 @@ from neuralqx_struct.errors import Diagnostic, MigrationError
 from neuralqx_struct.manifest.kinds import ENUM, NUMPY_SCALAR, show
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.schema.conformance import see_node
+from neuralqx_struct.schema.field_paths import once
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types import Node, Type
+from neuralqx_struct.types import Node, Type, walk_type
 
 
 def map_leaves(
@@ -95,11 +96,24 @@ def finished_fields(
     def known(text: str, declared: Type, at: Path) -> str:
         return _known_member(text, declared, documents, at, report)
 
-    for name, declaration in stored.items():
+    for name in _fields_with_enums(documents[1])[struct]:
         if name in ordered:
             at = (*path, FieldName(name))
-            ordered[name] = map_texts(ordered[name], declaration.declared, known, at)
+            ordered[name] = map_texts(ordered[name], stored[name].declared, known, at)
     return ordered
+
+
+@once
+def _fields_with_enums(document: Document) -> dict[str, list[str]]:
+    """The stored fields of each struct whose values may be members of an enum."""
+    return {
+        name: [
+            key
+            for key, each in struct.stored.items()
+            if any(document.members_of(part.refers) for part in walk_type(each.declared))
+        ]
+        for name, struct in document.structs.items()
+    }
 
 
 def _known_member(

@@ -120,12 +120,10 @@ def scalar_misses(declaration: FieldDeclaration, value: Any) -> list[str]:
     given, value = value, value.item() if is_array(value) else value
     found: list[str] = []
     if type(value) in (bool, int, float):
-        bounds = ((getattr(declaration, name), words, order) for name, words, order in _ORDERS)
-        found += [
-            f"expected {words} {bound}, got {brief_scalar(value)}"
-            for bound, words, order in bounds
-            if bound is not None and not compared(order, given, bound)
-        ]
+        for name, words, order in _ORDERS:
+            bound = getattr(declaration, name)
+            if bound is not None and not compared(order, given, bound):
+                found.append(f"expected {words} {bound}, got {brief_scalar(value)}")
         step = declaration.multiple_of
         if step is not None and not _is_multiple(given, step):
             found.append(f"expected a multiple of {step}, got {brief_scalar(value)}")

@@ -24,7 +24,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.exact import number_of
 from neuralqx_struct.expressions.functions import Items, StructValue, calls
-from neuralqx_struct.expressions.grammar import head_of, names_in
+from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.items import Budget
 from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.paths import FieldName, Path, format_path
@@ -51,9 +51,17 @@ class Shaped:
     def __init__(self, dtype: str, shape: Iterable[int]) -> None:
         self.dtype = dtype
         self.shape = tuple(shape)
-        self.ndim = len(self.shape)
-        self.size = math.prod(self.shape)
         self.asked = False  # whether an expression needed its numbers
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
 
     def layer(self, axes: int) -> Shaped:
         """One of the arrays that are stacked along the first axes."""
@@ -358,11 +366,14 @@ class Names(Known):
 
 def _has_unknown(expression: Expression, names: Known) -> bool:
     """True if the value of a name is null or unknown."""
-    for node in names_in(expression.tree):
-        if head_of(node.id) not in names:
+    for name in expression.names:
+        head = head_of(name)
+        if head not in names or (head == name and names[name] is None):
             return True
+        if head == name:
+            continue
         try:
-            if evaluate_tree(node, names, budget=names.budget) is None:
+            if evaluate_tree(ast.Name(name, ast.Load()), names, budget=names.budget) is None:
                 return True
         except SchemaError:
             continue  # a condition around it may guard it

@@ -16,7 +16,8 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import (
@@ -30,7 +31,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.exact import number_of, numbers_in
 from neuralqx_struct.expressions.grammar import head_of
-from neuralqx_struct.manifest.kinds import ARRAY, KINDS, STRUCT, Node
+from neuralqx_struct.manifest.kinds import KINDS, STRUCT, Node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.references import SchemaRef
@@ -56,13 +57,12 @@ from neuralqx_struct.types.scalars import scalar_of_kind
 from neuralqx_struct.types.text import format_type
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """One value, live or stored.
 
     Attributes:
         sort: ``array``, ``key``, ``null``, ``scalar``, ``list``, ``tuple``, ``dict``, ``struct`` or ``other``.
-        text: Its name in messages.
+        name: Its name in messages; empty if :attr:`text` makes it from the rest.
         dtype: Of arrays; the implementation of keys.
         shape: Of arrays and keys.
         value: Of scalars, and of arrays for expressions: the value itself or a :class:`Shaped`.
@@ -74,15 +74,28 @@ class Seen:
     """
 
     sort: str
-    text: str
+    name: str
     dtype: str = ""
     shape: tuple[int, ...] = ()
     value: Any = None
     single: Any = None
     type_name: str = ""
     refs: tuple[str, ...] = ()
-    items: Mapping[Any, Any] = dataclasses.field(default_factory=dict)
+    items: Mapping[Any, Any] = MappingProxyType({})
     loose: bool = False
+
+    @property
+    def text(self) -> str:
+        """Its name in messages, which few values need."""
+        if self.name:
+            return self.name
+        if self.sort == "struct":
+            return self.refs[0].rpartition(":")[2]
+        return (
+            brief_scalar(self.value)
+            if self.sort == "scalar"
+            else f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        )
 
     @property
     def held(self) -> Any:
@@ -96,19 +109,29 @@ Reader = Callable[[Any], Seen]
 # Reading manifest nodes.
 
 
-def see_node(node: Any) -> Seen:
-    """Reads a manifest node, but no bytes of arrays."""
+_NULL = Seen("null", "null")
+
+
+def see_node(node: Any, arrays: Mapping[str, Any] | None = None) -> Seen:
+    """Reads a manifest node, but no bytes of arrays.
+
+    Args:
+        node: The node.
+        arrays: The arrays by name, for expressions that need their numbers; each is read when one does.
+    """
     if node is None:
-        return Seen("null", "null")
+        return _NULL
     if not isinstance(node, dict):
-        return Seen("scalar", brief_scalar(node), value=node, type_name=type(node).__name__)
+        return Seen("scalar", "", value=node, type_name=type(node).__name__)
     kind = KINDS[node["__kind__"]]
     name = f"a {kind.tag}"
     match kind.sort:
         case "array":
             dtype, shape = node["dtype"], tuple(node["shape"])
             value = Shaped(dtype, shape)
-            return Seen("array", _array_text(dtype, shape), dtype, shape, value)
+            if arrays is not None and node.get("name") in arrays:
+                value = Stored(dtype, shape, partial(arrays.__getitem__, node["name"]))
+            return Seen("array", "", dtype, shape, value)
         case "number":  # of numpy; it is an array without axes, as it is in memory
             return _see_number(node)
         case "key":
@@ -121,8 +144,7 @@ def see_node(node: Any) -> Seen:
             named = all(isinstance(key, str) for key, _ in node["items"])
             return Seen("dict", "a dict", items=dict(node["items"])) if named else _OTHER_KEYS
         case "struct":
-            fields = {FieldName(each): child for each, child in node["fields"].items()}
-            return Seen("struct", kind.show(node).text, refs=(node["type"],), items=fields)
+            return Seen("struct", "", refs=(node["type"],), items=node["fields"])
     scalar = scalar_of_kind(kind.tag)
     if scalar is None:
         return Seen("other", name)
@@ -132,26 +154,13 @@ def see_node(node: Any) -> Seen:
         return Seen("other", f"{name} that cannot be read")
 
 
-def _see_with_numbers(arrays: Mapping[str, Any], node: Any) -> Seen:
-    """As :func:`see_node`, with the numbers of arrays."""
-    if not ARRAY.matches(node) or node["name"] not in arrays:
-        return see_node(node)
-    dtype, shape = node["dtype"], tuple(node["shape"])
-    value = Stored(dtype, shape, partial(arrays.__getitem__, node["name"]))
-    return Seen("array", _array_text(dtype, shape), dtype, shape, value)
-
-
-def _array_text(dtype: str, shape: tuple[int, ...]) -> str:
-    return f"{dtype}[{', '.join(map(str, shape))}]"
-
-
 _OTHER_KEYS = Seen("other", "a dict with keys that are not str")
 
 
 def _see_number(node: Node) -> Seen:
     dtype, value = node["dtype"], see_node(node["value"]).value
     is_plain = dtype in DTYPES or isinstance(value, (str, bytes))  # dates are stored as numbers
-    text = brief_scalar(value) if isinstance(value, (str, bytes)) else f"{dtype}[]"
+    text = brief_scalar(value) if isinstance(value, (str, bytes)) else ""
     return Seen("array", text, dtype, (), value, value if is_plain else None)
 
 
@@ -163,14 +172,14 @@ def _see_key(node: Node) -> Seen:
     return Seen("key", text, node["impl"], tuple(words["shape"][:-1]))
 
 
-def _limited(declaration: FieldDeclaration, seen: Seen, axes: Axes) -> Sequence[Any]:
+def _limited(seen: Seen, axes: Axes) -> Sequence[Any]:
     """The values that the limits of a field compare: a scalar, or the numbers of an array without axes of its own.
 
     They may be unknown, as those of arrays in manifests; then there are none.
     """
     if seen.sort == "scalar":
         return (seen.value,)
-    if seen.sort != "array" or len(seen.shape) not in (0, len(axes)) or not is_limited(declaration):
+    if seen.sort != "array" or len(seen.shape) not in (0, len(axes)):
         return ()
     if seen.single is not None:
         return (number_of(seen.single, seen.dtype),)
@@ -228,7 +237,7 @@ def conform_node(
     documents = {(each.id, each.version): each for each in document.closure()}
     read: Reader = see_node
     if arrays is not None and any(_reads_values(each) for each in documents.values()):
-        read = partial(_see_with_numbers, arrays)
+        read = partial(see_node, arrays=arrays)
     found: list[Diagnostic] = []
     known = set[Path]()
     # Without a pytree the walk from the root sees all structs; a search for them takes time in a large manifest.
@@ -278,6 +287,29 @@ def size_scopes(
     walk.outermost(struct, value, axes)
     walk.dims.solve()
     return walk.scopes
+
+
+class _Field(NamedTuple):
+    """A field as values of it are checked."""
+
+    name: FieldName
+    declaration: FieldDeclaration
+    checked: bool
+    limited: bool
+
+
+@once
+def _fields(document: Document) -> dict[str, list[_Field]]:
+    """The fields of each struct."""
+    return {
+        name: [
+            _Field(
+                FieldName(key), each, each.type is not None and not each.derived, is_limited(each)
+            )
+            for key, each in struct.fields.items()
+        ]
+        for name, struct in document.structs.items()
+    }
 
 
 class _Walk:
@@ -334,25 +366,29 @@ class _Walk:
         dims.axes, dims.chosen = axes, self.chosen
         is_root = outermost and name == self.document.root
         sizes = int_fields(self.document) if is_root else {}
-        for field_name, field in declaration.fields.items():
-            where = (*path, FieldName(field_name))
-            if field_name not in seen.items:
-                if field.stored and self.closed:
-                    others = (str(n) for n in seen.items if n not in declaration.fields)
+        items, read = seen.items, self.read
+        for field in _fields(self.document)[name]:
+            field_name = field.name
+            where = (*path, field_name)
+            if field_name not in items:
+                if field.declaration.stored and self.closed:
+                    others = (str(n) for n in items if n not in declaration.fields)
                     hint = did_you_mean(field_name, others) if self.hints else None
-                    self.report("NQX414", where, f"expected {field.text}, got nothing", hint)
+                    wanted = f"expected {field.declaration.text}, got nothing"
+                    self.report("NQX414", where, wanted, hint)
                 continue
-            here = self.read(seen.items[field_name])
-            self.field(field, here, where, dims, axes)
+            here = read(items[field_name])
+            if field.checked:
+                self.field(field, here, where, dims, axes)
             if field_name in sizes and type(here.held) is int:
                 dims.know(field_name, here.held, format_path(where))
         if is_root:
             self.know_values(declaration, seen, dims)
-        for unknown in seen.items if self.closed else ():
+        for unknown in items if self.closed else ():
             if unknown not in declaration.fields:
                 hint = did_you_mean(str(unknown), declaration.fields) if self.hints else None
                 message = f"expected a field of {name}, got {str(unknown)!r}"
-                self.report("NQX415", (*path, unknown), message, hint)
+                self.report("NQX415", (*path, FieldName(unknown)), message, hint)
         if declaration.constraints or (self.closed and declaration.derivations):
             self.constrained.append(Instance(declaration, seen, path, dims, axes))
 
@@ -368,23 +404,19 @@ class _Walk:
                 if type(value) is int:
                     dims.know(name, value, f"$.{name}" if head_of(name).isidentifier() else name)
 
-    def field(
-        self, declaration: FieldDeclaration, seen: Seen, path: Path, dims: Solver, axes: Axes
-    ) -> None:
+    def field(self, field: _Field, seen: Seen, path: Path, dims: Solver, axes: Axes) -> None:
         """Checks type and bounds of a field."""
-        if declaration.type is None or declaration.derived is not None:
-            return
-        before = len(self.found)
+        before, declaration = len(self.found), field.declaration
         declared = declaration.declared
         if axes and declaration.kind == "node":
             declared = declared.with_axes(axes)
         self.value(declared, seen, path, dims)
-        if len(self.found) > before:
+        if len(self.found) > before or not field.limited:
             return
         if seen.sort in ENTRIES:
             misses = length_misses(declaration, len(seen.items), ENTRIES[seen.sort])
         else:
-            each = (scalar_misses(declaration, one) for one in _limited(declaration, seen, axes))
+            each = (scalar_misses(declaration, one) for one in _limited(seen, axes))
             misses = next(filter(None, each), [])
         for message in misses:
             self.report("NQX416", path, message)

@@ -211,6 +211,7 @@ class _Plan(NamedTuple):
 
     Attributes:
         fields: The fields with the limits of constraints.
+        limits: These limits, also of what the fields hold.
         order: Their names in the order of drawing.
         limited: Those of which a value may be refused.
         read: Those on which constraints depend.
@@ -222,6 +223,7 @@ class _Plan(NamedTuple):
     """
 
     fields: Mapping[str, FieldDeclaration]
+    limits: Limits
     order: Sequence[str]
     limited: frozenset[str]
     read: frozenset[str]
@@ -247,7 +249,8 @@ def _planned(
 ) -> _Plan:
     struct = document.structs[name]
     own = lengths_in(struct)
-    fields = bounded(struct, limits_of(struct, around))
+    limits = limits_of(struct, around)
+    fields = bounded(struct, limits)
     fields = {key: each for key, each in fields.items() if key in held}
     is_root = name == document.root
     given = given_values(document).values() if is_root else ()
@@ -269,6 +272,7 @@ def _planned(
     heads = [_heads(struct, each) for each in conditions]
     return _Plan(
         fields,
+        limits,
         sorted(fields, key=turn),
         frozenset(key for key, each in fields.items() if is_limited(each)),
         frozenset().union(*heads),
@@ -576,7 +580,7 @@ class Draw:
             plan = _planned(self.document, self.struct_name, around, counted, self.held(struct))
             if is_root or not around:
                 _plans(self.document)[place] = plan
-        self.limits, self.plan = limits_of(struct, around) if struct.constraints else around, plan
+        self.limits, self.plan = plan.limits, plan
         for name in plan.order:
             self.draw_field(name, is_root=is_root)
         self.repair(struct)

@@ -391,7 +391,7 @@ class Document(Declaration):
     def ref(self, struct: str) -> str:
         """The class reference of a struct, as in manifests: ``neuralqx.vmc_state@3:VMCState``."""
         owner, name = self.place_of(struct)
-        return str(SchemaRef(owner.id, owner.version, name))
+        return f"{owner.id}@{owner.version}:{name}"
 
     def migration_from(self, version: int) -> Migration | None:
         """The declared migration from ``version``, or None."""
