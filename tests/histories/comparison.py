@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 
 import neuralqx_struct as s
@@ -127,6 +128,8 @@ class Comparison:
         named: The codes of all findings of lint, with those that name stops.
         unfound: The versions of :func:`unfound_sizes`; the newest for one of the schema that it uses.
         loads: How many payloads were read as a later version.
+        alarms: The codes of verdicts against versions of which every payload was read, counted.
+        judged_pairs: How many verdicts were compared with loads.
     """
 
     history: object
@@ -134,6 +137,8 @@ class Comparison:
     wrong: list = field(default_factory=list)
     findings: list = field(default_factory=list)
     loads: int = 0
+    alarms: Counter = field(default_factory=Counter)
+    judged_pairs: int = 0
     named: set = field(default_factory=set)
     unfound: set = field(default_factory=set)
     _series: dict = field(default_factory=dict)
@@ -334,14 +339,18 @@ class Comparison:
         if refused and not errors and not self.may_stop(refused, stops):
             self.wrong.append(f"{label}: no finding, but {refused}")
         codes = {d.code for d in found if d.severity == "error"}
+        self.judged_pairs += 1
         reader = self.history.versions[-1 if direction == "backward" else number - 1]
         # Nobody knows the limits of computed values, and a limit that a constraint implies is another limit all the same;
         # a field without a value stops loads of its own version, too.
         writer = series.at(number if direction == "backward" else len(self.history.versions))
-        unsure = self.is_computed() or any(each.constraints for each in writer.structs.values())
+        structs = [each for document in writer.closure() for each in document.structs.values()]
+        unsure = self.is_computed() or any(each.constraints for each in structs)
         allowed = (LIMITS if unsure else set()) | ({"NQX414"} if has_unfilled(reader) else set())
-        if codes - allowed and not refused and self.has_payloads(direction, number):
-            self.wrong.append(f"{label}: every payload was read, but {errors}")
+        if codes and not refused and self.has_payloads(direction, number):
+            self.alarms[", ".join(sorted(codes))] += 1
+            if codes - allowed:
+                self.wrong.append(f"{label}: every payload was read, but {errors}")
         return bool(errors)
 
     def is_computed(self):

@@ -1,7 +1,8 @@
 """Compares the package with the model of random histories: python -m tests.programs.try_histories FIRST LAST [-v]
 
-Prints each disagreement with its seed, then how many pairs of versions were compared, and of which lint accepted the
-steps or defaults. `-v` prints the documents too.
+Prints each disagreement with its seed, then how many pairs of versions were compared, of which lint accepted the steps or
+defaults, and the false alarms by code among all verdicts: those that a verdict may raise, as nobody knows the limits of
+values that a function computes or a constraint implies. `-v` prints the documents too.
 """
 
 import collections
@@ -17,7 +18,7 @@ from tests.histories.comparison import Comparison
 
 def main(first, last, verbose):
     """Tries the seeds from `first` up to `last`; returns the number of histories with a disagreement."""
-    counts, refusals = collections.Counter(), collections.Counter()
+    counts, refusals, alarms = (collections.Counter() for _ in range(3))
     for seed in range(first, last):
         made = history(seed)
         with tempfile.TemporaryDirectory() as folder:
@@ -28,12 +29,14 @@ def main(first, last, verbose):
             counts[f"{'refused' if verdict.findings else 'accepted'}, {kind}"] += 1
         refusals.update(finding.code for finding in verdict.findings[:1])
         counts["loads"] += verdict.loads
+        counts["verdicts"] += verdict.judged_pairs
+        alarms.update(verdict.alarms)
         if verdict.wrong:
             counts["wrong"] += 1
             print(made if verbose else str(made).splitlines()[0])
             for each in verdict.wrong if verbose else verdict.wrong[:1]:
                 print("  " + str(each)[: 5000 if verbose else 400])
-    print(dict(counts), dict(refusals))
+    print(dict(counts), "refused:", dict(refusals), "false alarms:", dict(alarms))
     return counts["wrong"]
 
 
