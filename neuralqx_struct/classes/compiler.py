@@ -22,10 +22,10 @@ from typing import Any
 
 from neuralqx_struct.classes.defaults import (
     SizedDefault,
-    as_declared,
     complete,
     default_of,
     derivation,
+    shaped_result,
     sized_fields,
     sizes_of_instance,
 )
@@ -197,7 +197,7 @@ def _field(document: Document, struct: str, declaration: FieldDeclaration, where
     if declaration.derivation is not None:
         outside = declaration.derivation.heads - document.structs[struct].fields.keys()
         sizes = sizes_of_instance(document, struct, outside)
-        plain, shaped = options["static"], as_declared(document, declaration, where)
+        plain, shaped = options["static"], shaped_result(document, declaration, where)
         derived = derivation(declaration.derivation, sizes, plain=plain, shaped=shaped)
         return field(**options, init=False, derived=derived)
     validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,12 +25,12 @@ from neuralqx_struct.expressions.functions import Items, names_read
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.schema.conformance import Seen, conform, size_scopes
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.results import as_declared
 from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types import Array, PyTree, Type
 from neuralqx_struct.types.arrays import is_identity
 from neuralqx_struct.types.builders import LiveBuilder, require_room
-from neuralqx_struct.types.collections import Collection
 from neuralqx_struct.types.text import format_type, read_value
 
 
@@ -226,52 +225,18 @@ def derivation(
     return derived
 
 
-def as_declared(
+def shaped_result(
     document: Document, declaration: FieldDeclaration, where: str
 ) -> Callable[[Any], Any]:
-    """A function of results that gives each the containers and the numbers of the declared type.
+    """A function of the results of a derived field that gives each the form of its type; ``where`` names the field."""
 
-    Arrays and structs are kept as they are; a number is an array where an array without axes is declared.
-
-    Args:
-        document: The schema.
-        declaration: The field.
-        where: Its name in errors.
-    """
-    builder = LiveBuilder(document, make_array=functools.partial(_array, Solver({})))
-
-    def convert(value: Any, wanted: Type) -> Any:
+    def see(value: Any) -> Seen:
         from neuralqx_struct.classes.live_values import see_value
 
-        seen = see_value(value)
-        if seen.sort in ("list", "tuple", "dict"):
-            items = [*seen.items.values()]
-            for branch in sorted(wanted.branches, key=lambda each: each.meaning != seen.sort):
-                parts = branch.parts_for(len(items)) if isinstance(branch, Collection) else None
-                if parts is None or (branch.meaning == "dict") is not (seen.sort == "dict"):
-                    continue
-                made = [convert(item, part) for item, part in zip(items, parts, strict=True)]
-                if branch.meaning == "dict":
-                    return dict(zip(seen.items, made, strict=True))
-                return builder.sequence(branch.sort, made)
-        accepted = any(each.accepts(document, seen) for each in wanted.branches)
-        if seen.sort in _KEPT or (accepted and type(value) is not int):  # 1 is a float, as 1.0
-            return value
-        whole = int(value) if type(value) is float and value.is_integer() else value
-        for plain in (value, whole):  # 4 // 2.0 is 2.0
-            with suppress(SchemaError):
-                return read_value(plain, wanted, builder)
-        message = f"{where}: expected {format_type(wanted)}, got {seen.text}"
-        hint = "declare the type that the expression has, or change the expression"
-        raise ValidationError(message, code="NQX411", hint=hint)
+        return see_value(value)
 
-    if declaration.type is None:
-        return lambda value: value
-    return lambda value: convert(value, declaration.declared)
-
-
-#: The sorts of values of which a result may hold any.
-_KEPT = frozenset({"array", "key", "struct", "other"})
+    make_array = functools.partial(_array, Solver({}))
+    return as_declared(document, declaration, see, where=where, make_array=make_array)
 
 
 def _number(result: Any) -> Any:

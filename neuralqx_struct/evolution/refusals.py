@@ -315,12 +315,12 @@ def _declares_the_same(writer: Document, reader: Document) -> bool:
 def _same_results(writer: Document, reader: Document) -> bool:
     """True if no derived field of the reader is new, or another one."""
     before = {
-        (name, key): each.derivation
+        (name, key): (each.derivation, each.type)
         for name, struct in writer.structs.items()
         for key, each in struct.fields.items()
     }
     return all(
-        each.derivation is None or before.get((name, key)) == each.derivation
+        each.derivation is None or before.get((name, key)) == (each.derivation, each.type)
         for name, struct in reader.structs.items()
         for key, each in struct.fields.items()
     )

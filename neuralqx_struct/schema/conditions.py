@@ -17,6 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, printable
@@ -30,7 +31,7 @@ from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.references import SchemaRef
-from neuralqx_struct.schema.model import Document, StructDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, layers
 
@@ -120,6 +121,7 @@ Shaped.__hash__ = None  # type: ignore[assignment]
 class Instance(NamedTuple):
     """An instance whose constraints are checked once all sizes are known."""
 
+    document: Document
     declaration: StructDeclaration
     seen: Any
     path: Path
@@ -139,20 +141,27 @@ _TOO_MANY = Diagnostic(
 )
 
 
-def failures(values: Values, instances: Iterable[Instance], *, derived: bool) -> list[Diagnostic]:
-    """The constraints that fail, and with ``derived`` the derived fields that have no value.
+#: A check of the result of a derived field, in its document.
+CheckResult = Callable[[Document, FieldDeclaration, Any], Iterable[Diagnostic]]
+
+
+def failures(
+    values: Values, instances: Iterable[Instance], *, derived: CheckResult | None
+) -> list[Diagnostic]:
+    """The constraints that fail, and with ``derived`` the derived fields that have no value, or a wrong one.
 
     The last finding is NQX507 if there are too many to check. A load derives nothing in stacked structs.
     """
     found: list[Diagnostic] = []
-    for declaration, seen, path, dims, axes in instances:
+    for document, declaration, seen, path, dims, axes in instances:
         if values.budget.steps < 0 or len(found) > _MOST_FAILURES:
             return [*found[:_MOST_FAILURES], _TOO_MANY]
         values.budget.steps -= len(declaration.constraints)
         names, at = values.names(declaration, seen, path), format_path(path)
         if axes and values.numbers:
             names = names.with_numbers() or names
-        found += _without_value(declaration, names, at) if derived and not axes else ()
+        if derived and not axes:
+            found += _wrong_results(partial(derived, document), declaration, names, path)
         if not axes or not declaration.constraints:
             found += _broken(declaration, names, at)
             continue
@@ -172,13 +181,24 @@ def failures(values: Values, instances: Iterable[Instance], *, derived: bool) ->
     return found
 
 
-def _without_value(declaration: StructDeclaration, names: Names, at: str) -> Iterator[Diagnostic]:
-    """Yields why derived fields have no value."""
-    for expression in declaration.derivations:
+def _wrong_results(
+    check: Callable[[FieldDeclaration, Any], Iterable[Diagnostic]],
+    declaration: StructDeclaration,
+    names: Names,
+    path: Path,
+) -> Iterator[Diagnostic]:
+    """Yields why derived fields have no value, or which has one of another type."""
+    for name, field in declaration.fields.items() if declaration.derivations else ():
+        if field.derivation is None:
+            continue
         try:
-            _evaluated(expression, names)
+            value = _evaluated(field.derivation, names)
         except SchemaError as error:
-            yield from (replace(each, path=at) for each in error.diagnostics)
+            yield from (replace(each, path=format_path(path)) for each in error.diagnostics)
+            continue
+        if value is not None:
+            at = format_path((*path, FieldName(name)))
+            yield from (replace(each, path=at) for each in check(field, value))
 
 
 def _broken(declaration: StructDeclaration, names: Names, at: str) -> Iterator[Diagnostic]:

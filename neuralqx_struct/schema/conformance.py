@@ -25,11 +25,13 @@ from neuralqx_struct.errors import (
     Diagnostic,
     SchemaError,
     SerializationError,
+    ValidationError,
     did_you_mean,
 )
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
-from neuralqx_struct.expressions.exact import number_of, numbers_in
+from neuralqx_struct.expressions.exact import number_of, numbers_in, plain_number
+from neuralqx_struct.expressions.functions import Items, is_array, items_of
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.manifest.kinds import KINDS, STRUCT, Node
 from neuralqx_struct.paths import FieldName, format_path
@@ -47,11 +49,12 @@ from neuralqx_struct.schema.conditions import (
 )
 from neuralqx_struct.schema.field_paths import given_values, once
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.results import as_declared
 from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
-from neuralqx_struct.types import Extent, Type, walk_type
+from neuralqx_struct.types import Extent, Type, type_of_class, walk_type
 from neuralqx_struct.types.arrays import DtypeHint
 from neuralqx_struct.types.scalars import scalar_of_kind
 from neuralqx_struct.types.text import format_type
@@ -172,6 +175,40 @@ def _see_key(node: Node) -> Seen:
     return Seen("key", text, node["impl"], tuple(words["shape"][:-1]))
 
 
+def see_result(value: Any) -> Seen:
+    """Reads what an expression is."""
+    if value is None:
+        return _NULL
+    inside = items_of(value)
+    if inside is not None:
+        sort = next(each for each in ("dict", "list", "tuple") if isinstance(value, _SORTS[each]))
+        items = value if sort == "dict" else dict(enumerate(inside))
+        return Seen(sort, f"a {sort} of {len(inside)}", items=items)
+    if is_array(value):
+        return Seen("array", "", str(value.dtype), tuple(value.shape), value)
+    kind: Any = type(value)
+    record = type_of_class(kind)
+    if record is None:
+        return Seen("other", f"a {type(value).__name__}")
+    return Seen("scalar", "", value=value, type_name=record.sort)
+
+
+_SORTS = {"dict": dict, "list": list, "tuple": tuple}
+
+
+def _wrong_result(
+    document: Document, declaration: FieldDeclaration, value: Any
+) -> list[Diagnostic]:
+    """The problem of a derived field whose value is not of its type."""
+    value = tuple(value.values) if type(value) is Items else value
+    value = plain_number(value) if declaration.kind == "static" else value
+    try:
+        as_declared(document, declaration, see_result)(value)
+    except ValidationError as error:
+        return [*error.diagnostics]
+    return []
+
+
 def _limited(seen: Seen, axes: Axes) -> Sequence[Any]:
     """The values that the limits of a field compare: a scalar, or the numbers of an array without axes of its own.
 
@@ -217,7 +254,8 @@ def _findings(walk: _Walk, struct: str, value: Any) -> list[Diagnostic]:
     walk.outermost(struct, value)
     values = Values(walk.document, walk.read, walk.scopes, numbers=walk.numbers)
     found = [*walk.found, *walk.dims.solve()]
-    derived = walk.closed and not found  # of an object, its constructor computes them
+    # Of an object, its constructor computes them.
+    derived = _wrong_result if walk.closed and not found else None
     return [*found, *failures(values, walk.constrained, derived=derived)]
 
 
@@ -390,7 +428,7 @@ class _Walk:
                 message = f"expected a field of {name}, got {str(unknown)!r}"
                 self.report("NQX415", (*path, FieldName(unknown)), message, hint)
         if declaration.constraints or (self.closed and declaration.derivations):
-            self.constrained.append(Instance(declaration, seen, path, dims, axes))
+            self.constrained.append(Instance(self.document, declaration, seen, path, dims, axes))
 
     def know_values(self, declaration: StructDeclaration, seen: Seen, dims: Solver) -> None:
         """Gives equations the values that the fields of the root have for them."""

@@ -248,3 +248,32 @@ def test_the_work_is_bounded():
     new = doc({"x": "S0", "b": "int8[m]"}, 2, raw=structs)
     with bounded():
         assert tried(old, new) is None
+
+
+RESULTS = {
+    "half of an int as a float": ("int", "float", "y / 2", set()),
+    "half of an int as an int": ("int", "int", "y / 2", {"NQX270"}),
+    "half of an even int as an int": ({"type": "int", "multiple_of": 2}, "int", "y / 2", set()),
+    "the sum of whole numbers": ("int32[3]", {"type": "int", "kind": "static"}, "sum(y)", set()),
+    "the sum of other numbers": (
+        "float32[3]",
+        {"type": "int", "kind": "static"},
+        "sum(y)",
+        {"NQX270"},
+    ),
+    "lists of numbers": ("list[P]", "list[float]", "y.z", set()),
+    "lists of other numbers": ("list[P]", "list[int]", "y.z", {"NQX270"}),
+}
+
+
+@every("name", RESULTS)
+def test_a_derived_field_needs_a_value_of_its_type(name):
+    held, made, expression, codes = RESULTS[name]
+    field = {"type": made} if isinstance(made, str) else made
+    structs = {"P": {"z": "float"}}
+    before = doc({"y": held}, structs=structs)
+    after = doc({"y": held, "x": {**field, "derived": expression}}, 2, structs=structs)
+    series = series_of([before, after])
+    assert {each.code for each in verdict(before, series, "backward")} == codes
+    promised = {"NQX301"} if codes else set()
+    assert {each.code for each in lint_series(series) if each.severity == "error"} == promised

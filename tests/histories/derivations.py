@@ -11,12 +11,19 @@ import numpy as np
 from tests.histories.declarations import Field, Instance, Items, instances
 from tests.histories.steps import Edit, pick
 
+
+def half(number):
+    """Half of a number as an int, which odd numbers do not have."""
+    return number // 2 if number % 2 == 0 else 1 // 0
+
+
 #: The expressions by the type of the field in them: the text, and what it is of a value.
 FORMS = {
     "int": [
         ("int", "{} + 1", lambda x: x + 1),
         ("int", "6 // {}", lambda x: 6 // x),
         ("float", "1 / {}", lambda x: 1 / x),
+        ("int", "{} / 2", half),
         ("bool", "{} > 0", lambda x: x > 0),
         ("int", "6 // {0} if {0} != 0 else 0", lambda x: 6 // x if x else 0),
     ],
@@ -59,7 +66,7 @@ class Derived:
         return {"type": made, "derived": expression.format(self.of(version))}
 
     def value(self, version, instance):
-        """The value in an instance; ZeroDivisionError if it has none."""
+        """The value in an instance; ZeroDivisionError if it has none of the type."""
         return FORMS[self.kind][self.form][2](instance.fields[self.of(version)])
 
     def holds(self, version, value):
