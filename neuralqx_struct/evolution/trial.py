@@ -59,6 +59,7 @@ class Effort(NamedTuple):
 
 IN_LINT = Effort(12, 1_000)  # it runs at every load of a schema
 IN_VERDICTS = Effort.of(25)
+_SMALLER = 12  # payloads that are looked at for a smaller one, once one was refused
 _DRAWS = 4  # for each payload that is read: not all that are drawn are valid
 #: The codes of values that the declaration of the reader does not allow.
 _CONFORMANCE = frozenset(f"NQX{number}" for number in range(410, 420))
@@ -111,7 +112,11 @@ def try_payloads(known: Series, way: Plan, unknown: Unknown, effort: Effort) -> 
     shown: Counter[Place] = Counter()
     read = full = work = 0
     stop = reason = None
-    for number in range(effort.payloads * _DRAWS):
+    worst: tuple[int, Diagnostic, _Cause] | None = None
+    last = effort.payloads * _DRAWS
+    for number in range(last):
+        if number > last:
+            break
         sample = samples.at(number)
         work += sample.size
         if work > effort.work:
@@ -125,13 +130,22 @@ def try_payloads(known: Series, way: Plan, unknown: Unknown, effort: Effort) -> 
         if refused is not None:
             problem, cause = refused
             if cause != "entry" and (is_full or cause != "step"):
-                return Trial(read, problem, by_step=cause == "step")
+                last = number + _SMALLER if worst is None else last
+                if worst is None or sample.size < worst[0]:
+                    worst = sample.size, problem, cause
+                continue
             stop, full = stop or problem, full + (cause == "entry")
             continue
         read, full = read + 1, full + is_full
         shown.update(sample.places)
-        if read >= effort.payloads and all(shown[place] >= effort.each for place in places):
+        if (
+            worst is None
+            and read >= effort.payloads
+            and all(shown[place] >= effort.each for place in places)
+        ):
             return Trial(read, decides=_is_decidable(known, writer, reader), stop=stop)
+    if worst is not None:
+        return Trial(read, worst[1], by_step=worst[2] == "step")
     if stop is not None and not full:
         return Trial(read, stop, by_step=True)
     return Trial(read, stop=stop, reason=reason)
