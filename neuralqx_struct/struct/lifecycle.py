@@ -180,8 +180,7 @@ def rederive(self: Any) -> None:
     cls = type(self)
     values = self.__dict__
     load_pair(self)  # an instance that is still being made has none
-    held = dict(values)  # the first read of a field puts all fields of the pair over these
-    values.update(self._nqx_values() | held)
+    values.update(self._nqx_values() | values)
     anew = (*cls.__nqx_derive__, MARK)  # a mark is of the values before
     before = {name: values.pop(name) for name in anew if name in values}
     try:

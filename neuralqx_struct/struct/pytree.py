@@ -233,9 +233,11 @@ class Layout:
         return made
 
     def reveal(self, instance: Any, pair: Pair) -> None:
-        """Make attributes of the fields that ``pair`` holds."""
+        """Make attributes of the fields that ``pair`` holds; values that a caller planted stay."""
+        held = vars(instance)
         for name, value in self.values(pair):
-            put(instance, name, value)
+            if name not in held:
+                put(instance, name, value)
 
 
 def holder_of(cls: type, nodes: Sequence[str]) -> type | None:

@@ -447,14 +447,16 @@ class TestLife:
         assert (bag, bag.size) == (Bag([1, 2, 3], meta=(1,)), 3)
         assert jax.tree.map(lambda x: x, bag).meta == (1,) and len(jax.tree.leaves(bag)) == 3
 
+    @pytest.mark.parametrize("read", [[], ["x"]])
     @pytest.mark.parametrize("make", [copy.copy, lambda net: jax.tree.map(lambda leaf: leaf, net)])
-    def test_rederive_takes_values_that_were_planted_before_a_field_is_read(self, make):
+    def test_rederive_takes_values_that_were_planted_before_a_field_is_read(self, make, read):
         class Net(s.Struct, schema="lab.net", version=1):
             x: float = 1.0
             k: int = s.field(static=True, default=1)
 
         net = make(Net())
         object.__setattr__(net, "k", "two")
+        assert [getattr(net, name) for name in read] == [1.0] * len(read)
         with pytest.raises(s.ValidationError, match="NQX411"):
             net.rederive()
         object.__setattr__(net, "k", 2)
