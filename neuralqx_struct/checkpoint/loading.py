@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, Unpack, overload
 
 from neuralqx_struct import bundle
-from neuralqx_struct.checkpoint.meshes import Rules, by_axes, check_rules, placed, targets_of
+from neuralqx_struct.checkpoint.meshes import Placement, Rules, by_axes, check_rules
 from neuralqx_struct.checkpoint.options import (
     LoadOptions,
     ReadOptions,
@@ -114,8 +114,9 @@ def from_state_dict(
         decode_options(load_cls, **options), copies=not isinstance(held.arrays, StoredArrays)
     )
     shardings = shardings_like(given.like, shardings, limits)
-    value = _restored(held, given, shardings)
-    return value if shardings is None else placed(value, shardings)
+    placement = None if shardings is None else Placement(shardings)
+    value = _restored(held, given, placement)
+    return value if placement is None else placement.place(value)
 
 
 @overload
@@ -224,7 +225,8 @@ def load(
             like=like,
         )
         shardings = shardings_like(options.like, shardings, limits or DEFAULT_LIMITS)
-        value = _restored(held, options, shardings)
+        placement = None if shardings is None else Placement(shardings)
+        value = _restored(held, options, placement)
         if progress is not None:  # not all bytes need have been read
             total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
             progress(total, total)
@@ -232,7 +234,7 @@ def load(
         raise with_reason(error, options).in_file(str(path)) from error.__cause__
     if rules:
         check_rules(rules, value)
-    return value if shardings is None else placed(value, shardings)
+    return value if placement is None else placement.place(value)
 
 
 def _by_axes(mesh: Any, rules: Rules | None, shardings: Any) -> Any:
@@ -245,13 +247,13 @@ def _by_axes(mesh: Any, rules: Rules | None, shardings: Any) -> Any:
 
 
 @within_stack
-def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -> Any:
+def _restored(payload: Payload, options: DecodeOptions, placement: Placement | None = None) -> Any:
     """The object of a sound payload.
 
     Args:
         payload: The manifest and the arrays.
         options: The load options.
-        shardings: As for :func:`load`.
+        placement: The shardings, if there are some.
 
     Raises:
         SerializationError: The payload does not fit, with every problem.
@@ -260,11 +262,14 @@ def _restored(payload: Payload, options: DecodeOptions, shardings: Any = None) -
     if not options.raw:
         payload, known = _migrated(payload, options)
         options = _with_classes(options, known)
-    if shardings is not None and not options.abstract and not options.as_numpy:
-        targets = _targets(payload, options, shardings)
-        options = replace(options, targets=targets)
-    if isinstance(payload.arrays, StoredArrays) and payload.arrays.far and not options.abstract:
-        payload.arrays.expect(_wanted(payload, options))
+    spread = placement is not None and not options.as_numpy
+    far = isinstance(payload.arrays, StoredArrays) and payload.arrays.far
+    if not options.abstract and (spread or far):
+        met, shapes = _met(payload, options)
+        if isinstance(payload.arrays, StoredArrays) and far:
+            payload.arrays.expect(_names(payload, met))
+        if placement is not None and spread and met:
+            options = replace(options, targets=placement.targets(shapes, met))
     decoder = StructDecoder(payload.arrays, options)
     with collector_paused():
         value = decoder.decode(payload.document["manifest"])
@@ -337,17 +342,10 @@ def _require_class(value: Any, load_cls: Any) -> None:
     raise SerializationError(message, path="$", code="NQX401", hint=hint)
 
 
-def _wanted(payload: Payload, options: DecodeOptions) -> list[str]:
+def _names(payload: Payload, met: Mapping[int, Any]) -> list[str]:
     """The names of the arrays that decoding will read, in their order."""
-    met, _ = _met(payload, options)
     nodes = (node for _, node in ARRAY.within(payload.document["manifest"]))
     return [*dict.fromkeys(node["name"] for node in nodes if id(node) in met)]
-
-
-def _targets(payload: Payload, options: DecodeOptions, shardings: Any) -> Mapping[int, Any]:
-    """The sharding of each array, before any is read; nothing for a payload that decoding will refuse."""
-    met, shapes = _met(payload, options)
-    return targets_of(shapes, met, shardings) if met else {}
 
 
 def _met(payload: Payload, options: DecodeOptions) -> tuple[dict[int, Any], Any]:

@@ -39,35 +39,57 @@ from neuralqx_struct.trees import leaves_with_paths
 from neuralqx_struct.types import Type
 
 
-def targets_of(shapes: Any, met: Mapping[int, Any], shardings: Any) -> dict[int, Any]:
-    """The shardings of leaves that are about to be read.
+class Placement:
+    """The shardings of one load: those of the leaves before they are read, and of the object after.
 
     Args:
-        shapes: The object with ``jax.ShapeDtypeStruct`` in the place of arrays.
-        met: The same leaves by any key.
         shardings: The argument of the load.
-
-    Returns:
-        The shardings by those keys, without those that do not fit their array: :func:`placed` reports them.
     """
-    try:
-        leaves, _, wanted = _wanted(shapes, shardings)
-    except ValueError:
-        return {}
-    pairs = zip(leaves, wanted, strict=True)
-    homes = {id(leaf): sharding for leaf, sharding in pairs if _fits(leaf, sharding)}
-    return {key: homes[id(leaf)] for key, leaf in met.items() if id(leaf) in homes}
 
+    def __init__(self, shardings: Any) -> None:
+        self._shardings = shardings
+        self._found: tuple[Any, list[Any]] | None = None
 
-def placed(value: Any, shardings: Any) -> Any:
-    """The value with its JAX arrays in their shardings; all else stays the same.
+    def targets(self, shapes: Any, met: Mapping[int, Any]) -> dict[int, Any]:
+        """The shardings of leaves that are about to be read.
 
-    Raises:
-        ValueError: ``shardings`` is no prefix of the value, or one of them does not fit its array.
-    """
-    leaves, structure, wanted = _wanted(value, shardings)
-    paths = (path for path, _ in leaves_with_paths(value))
-    return jax.tree.unflatten(structure, map(_put, paths, leaves, wanted))
+        Args:
+            shapes: The object with ``jax.ShapeDtypeStruct`` in the place of arrays.
+            met: The same leaves by any key.
+
+        Returns:
+            The shardings by those keys, without those that do not fit their array: :meth:`place` reports them.
+        """
+        try:
+            leaves, structure, wanted = _wanted(shapes, self._shardings)
+        except ValueError:
+            return {}
+        self._found = structure, wanted
+        pairs = zip(leaves, wanted, strict=True)
+        homes = {id(leaf): sharding for leaf, sharding in pairs if _fits(leaf, sharding)}
+        return {key: homes[id(leaf)] for key, leaf in met.items() if id(leaf) in homes}
+
+    @within_stack
+    def place(self, value: Any) -> Any:
+        """The value with its JAX arrays in their shardings; all else stays the same.
+
+        Raises:
+            ValueError: The shardings are no prefix of the value, or one of them does not fit its array.
+        """
+        leaves, structure = jax.tree.flatten(value)
+        if self._found is not None and self._found[0] == structure:
+            wanted = self._found[1]
+        else:  # constructors have made other arrays, or nothing was asked for before
+            leaves, structure, wanted = _wanted(value, self._shardings)
+        put: list[Any] = []
+        for place, (leaf, sharding) in enumerate(zip(leaves, wanted, strict=True)):
+            try:
+                put.append(_put(leaf, sharding))
+            except ValueError as error:
+                path = format_path(leaves_with_paths(value)[place][0])
+                message = f"shardings=: {path}: expected a sharding that fits\n{error}"
+                raise ValueError(message) from None
+        return jax.tree.unflatten(structure, put)
 
 
 @within_stack
@@ -133,24 +155,18 @@ def _fits(leaf: Any, sharding: Any) -> bool:
     return True
 
 
-def _put(path: tuple[Hashable, ...], leaf: Any, sharding: Any) -> Any:
+def _put(leaf: Any, sharding: Any) -> Any:
     if sharding is None or (isinstance(leaf, jax.Array) and leaf.sharding == sharding):
         return leaf
-    try:
-        if isinstance(leaf, jax.ShapeDtypeStruct):
-            make: Any = jax.ShapeDtypeStruct  # JAX leaves its constructor untyped
-            return make(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
-        if not isinstance(leaf, jax.Array):
-            return leaf
-        if getattr(sharding, "is_fully_addressable", True) or not leaf.is_fully_addressable:
-            return jax.device_put(leaf, sharding)
-        return jax.make_array_from_callback(
-            leaf.shape, sharding, leaf.__getitem__
-        )  # every host has the same
-    except ValueError as error:
-        raise ValueError(
-            f"shardings=: {format_path(path)}: expected a sharding that fits\n{error}"
-        ) from None
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        make: Any = jax.ShapeDtypeStruct  # JAX leaves its constructor untyped
+        return make(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
+    if not isinstance(leaf, jax.Array):
+        return leaf
+    if getattr(sharding, "is_fully_addressable", True) or not leaf.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
+    # Every host has the same.
+    return jax.make_array_from_callback(leaf.shape, sharding, leaf.__getitem__)
 
 
 Rules = Mapping[str, str | tuple[str, ...] | None]
@@ -225,11 +241,13 @@ def by_axes(mesh: Any, rules: Any) -> Sharder:
     if unknown:
         raise ValueError("\n".join(unknown))
 
+    everywhere = jax.sharding.NamedSharding(mesh, _SPEC())
+
     def sharder(path: tuple[Hashable, ...], leaf: Any) -> Any:
         shape = getattr(leaf, "shape", ())
         names = _names(path)
         if not any(names):
-            return jax.sharding.NamedSharding(mesh, _SPEC())
+            return everywhere
         lead = len(shape) - len(names)
         axes = [divided.get(name, ()) if name else () for name in names]
         problems = [*_misfits(names, axes, shape, sizes)]

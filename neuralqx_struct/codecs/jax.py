@@ -122,17 +122,23 @@ class StructDecoder(ClassDecoder):
 
     def _jax_array(self, node: Members, dtype: np.dtype[Any], target: Any) -> jax.Array:
         if target is None:
-            # Unlike jnp.array, device_put of an aligned memory map shares its pages on CPUs, which takes longer than a copy
-            # of a small array. One that can still be written must not be shared: JAX arrays never change.
             held = self._array(node, dtype)
             if node.get("weak_type"):
                 return _weakened(held)  # it copies
+            # Unlike jnp.array, device_put of an aligned memory map shares its pages on CPUs, which takes longer than a copy
+            # of a small array. One that can still be written must not be shared: JAX arrays never change.
             copied = held.nbytes <= _SMALL or held.flags.writeable
             array = jnp.array(held) if copied else jax.device_put(held)
         else:
             convert = functools.partial(self._convert, dtype=dtype)
-            array = _spread(self.arrays, node["name"], tuple(node["shape"]), target, convert)
+            shape = tuple(node["shape"])
+            array = _spread(self.arrays, node["name"], shape, target, convert, near=self._near)
         return _weakened(array) if node.get("weak_type") else array
+
+    @functools.cached_property
+    def _near(self) -> Any:
+        """The place of arrays for which none is asked."""
+        return jnp.zeros(()).sharding
 
     def shared(self, key: tuple[str, Any, Any], make: Callable[[], Any]) -> Any:
         """The value of something in the file, made the first time only."""
@@ -216,8 +222,10 @@ def _spread(
     shape: tuple[int, ...],
     target: Any,
     convert: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
+    *,
+    near: Any,
 ) -> jax.Array:
-    """An array whose shards are read one by one, each straight to its devices."""
+    """An array whose shards are read one by one, each straight to its devices; ``near`` is where arrays are made."""
     homes: dict[Any, list[jax.Device]] = {}
     for device, region in target.addressable_devices_indices_map(shape).items():
         bounds = (part.indices(size) for part, size in zip(region, shape, strict=True))
@@ -231,7 +239,8 @@ def _spread(
     for part, devices in zip(map(convert, parts), homes.values(), strict=True):
         for device in devices:
             place = jax.sharding.SingleDeviceSharding(device, memory_kind=target.memory_kind)
-            shards.append(jax.device_put(part, place))
+            here = part.nbytes <= _SMALL and place == near
+            shards.append(jnp.array(part) if here else jax.device_put(part, place))
     return jax.make_array_from_single_device_arrays(shape, target, shards)
 
 
