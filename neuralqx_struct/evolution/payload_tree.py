@@ -363,12 +363,6 @@ class Place(NamedTuple):
             raise self.error("NQX413", f"{message}\n{why}", *parts, hint=CHOOSES)
         return found
 
-    @property
-    def linked_after(self) -> Document:
-        """``after`` with the documents of the schemas that the target uses."""
-        used = self.workspace.target.used
-        return self.after.linked({**used, **self.after.used}, self.after.unusable)
-
     def _size_for(self, name: str, extent: Expression) -> int:
         return self.size(extent, name)
 
@@ -391,9 +385,7 @@ class Place(NamedTuple):
         declared = declared or self.after.structs[self.struct].fields[name].declared
         chosen = self.sizes.chosen if self.before.dtypes else {}  # sizes take a walk
         size = partial(self._size_for, name)
-        builder = NodeBuilder(
-            self.linked_after, size=size, store=store, lead=self.lead, chosen=chosen
-        )
+        builder = NodeBuilder(self.after, size=size, store=store, lead=self.lead, chosen=chosen)
         try:
             return read_value(value, declared, builder)
         except SchemaError as error:

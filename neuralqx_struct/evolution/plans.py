@@ -213,12 +213,25 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
                 hop = kept_hop(here, new, unknown)
                 back = tuple(undone(hop.stages, new)) if downgrade else ()
                 hop = hop._replace(old=new, new=here, stages=back) if downgrade else hop
-            hop = hop._replace(own=new.version not in series.carried)
+            stages = tuple(_with_used(stage, hop.new) for stage in hop.stages)
+            hop = hop._replace(stages=stages, own=new.version not in series.carried)
         hops.append(hop)
         low = new.version
     if to_version < from_version:
         hops.reverse()
     return Plan(series.id, from_version, to_version, tuple(hops))
+
+
+def _with_used(stage: Stage, new: Document) -> Stage:
+    """A step with declarations that use what the end of its hop uses: payloads hold those versions before the first step."""
+    found = []
+    for document in (stage.before, stage.after):
+        used = {**document.used, **new.used}
+        same = used.keys() == document.used.keys() and all(
+            used[identity] is each for identity, each in document.used.items()
+        )
+        found.append(document if same else document.linked(used, document.unusable))
+    return Stage(stage.step, *found)
 
 
 @contextmanager

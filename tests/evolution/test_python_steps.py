@@ -1,5 +1,6 @@
 """Steps that run registered functions, and the step that renames members of enums."""
 
+import json
 import sys
 import types
 
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from neuralqx_struct import export, load_schema
 from neuralqx_struct.errors import MigrationError, SchemaError, StructError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.changes import LIMITS
@@ -529,3 +531,52 @@ def test_wrong_structs_are_refused_with_their_place(given, path):
     with pytest.raises(MigrationError, match="test.given gave it") as caught:
         apply(payload(series.at(1), {"f": layer(1)}), plan(series, 1, 2))
     assert path in {d.path[: len(path)] for d in caught.value.diagnostics}
+
+
+@function("test.backwards")
+def backwards(values):
+    return {"inner": values["inner"][::-1]}
+
+
+def test_a_function_reads_structs_whose_own_turn_is_over():
+    step = s.python(
+        function="test.backwards", inverse="test.backwards", reads=["inner"], writes=["inner"]
+    )
+
+    def made(number, *inner):
+        return "A", {"n": number, "inner": [*inner]}
+
+    fields = {"n": "int", "inner": "list[A]"}
+    series = series_of([doc(fields), doc(fields, 2, [step])])
+    before = payload(series.at(1), made(0, made(1), made(2, made(3), made(4)))[1])
+    there = apply(before, plan(series, 1, 2))
+    assert conforms(series.at(2), there) == []
+    after = payload(series.at(2), made(0, made(2, made(4), made(3)), made(1))[1])
+    assert there.document["manifest"] == after.document["manifest"]
+    back = apply(there, plan(series, 2, 1))
+    assert back.document["manifest"] == before.document["manifest"]
+
+
+def test_a_function_writes_structs_of_a_used_schema_in_the_version_that_payloads_have(tmp_path):
+    step = s.python(
+        function="test.backwards", inverse="test.backwards", reads=["inner"], writes=["inner"]
+    )
+    old, new = (
+        doc({field: "int"}, version, steps, schema="lab.u")
+        for version, field, steps in ((1, "a", None), (2, "b", [s.rename(field="a", to="b")]))
+    )
+    texts = {
+        "u/v1": old,
+        "u/v2": new,
+        "h/v1": doc({"inner": "list[lab.u.A]"}, uses=["lab.u@1"]),
+        "h/v2": doc({"inner": "list[lab.u.A]"}, 2, [step], uses=["lab.u@2"]),
+    }
+    for name, document in texts.items():
+        path = tmp_path / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(document.to_data()))
+    schema = load_schema(tmp_path / "h")
+    first = schema.at(1)
+    inner = [first["lab.u.A"](a=1), first["lab.u.A"](a=2)]
+    there = schema.load(export(first.root(inner=inner), tmp_path / "ckpt"))
+    assert [each.b for each in there.inner] == [2, 1]

@@ -14,6 +14,7 @@ from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.samples import samples_of
 from neuralqx_struct.schema.series import load_series
+from neuralqx_struct.schema.sizes.scopes import given_sizes
 from neuralqx_struct.tools.linting import lint
 from tests.histories.declarations import IDENTITY, from_node, same, to_node
 from tests.histories.derivations import misses
@@ -341,12 +342,18 @@ class Comparison:
         codes = {d.code for d in found if d.severity == "error"}
         self.judged_pairs += 1
         reader = self.history.versions[-1 if direction == "backward" else number - 1]
-        # Nobody knows the limits of computed values, and a limit that a constraint implies is another limit all the same;
-        # a field without a value stops loads of its own version, too.
+        # Nobody knows the limits of computed values, and a limit that a constraint or choices imply, or that an int has
+        # because it is a size, is another limit all the same; a field without a value stops loads of its own version, too,
+        # and then no payloads are tried, which would settle the sizes.
         writer = series.at(number if direction == "backward" else len(self.history.versions))
         structs = [each for document in writer.closure() for each in document.structs.values()]
-        unsure = self.is_computed() or any(each.constraints for each in structs)
-        allowed = (LIMITS if unsure else set()) | ({"NQX414"} if has_unfilled(reader) else set())
+        sized = any(map(given_sizes, writer.closure()))
+        chosen = any(field.choices for each in structs for field in each.stored.values())
+        constrained = any(each.constraints for each in structs)
+        unsure = self.is_computed() or sized or chosen or constrained
+        allowed = LIMITS if unsure else set()
+        if has_unfilled(reader) and "NQX414" in codes:
+            allowed = LIMITS | {"NQX414"}
         if codes and not refused and self.has_payloads(direction, number):
             self.alarms[", ".join(sorted(codes))] += 1
             if codes - allowed:

@@ -477,6 +477,8 @@ def rename_path(make, new):
     start, end = old.split("/"), to.split("/")
 
     def change(values, _):
+        if values[key] is None:  # it has no entries, and stays
+            return
         moved = take_path(values[key], start)
         if start[: len(end)] == end:  # it replaces the dicts around it, which are empty
             around = take_path(values[key], end)
@@ -503,12 +505,14 @@ def add_path(make, new):
         steps = step("remove", struct, new, field=key, path=path, **members)
 
         def less(values, _):
-            take_path(values[key], keys)
+            if values[key] is not None:
+                take_path(values[key], keys)
 
         return Edit("remove path", steps, on_instances(new, struct, less), lossless=False)
 
     def more(values, _):
-        put_path(values[key], keys, 7)
+        if values[key] is not None:
+            put_path(values[key], keys, 7)
 
     steps = step("add", struct, new, field=key, path=path, default=7)
     return Edit("add path", steps, on_instances(new, struct, more), lossless=len(keys) == 1)

@@ -258,6 +258,11 @@ def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after
     found = kind(step)
     for struct in found.structs(step, before):
         places = workspace.instances(struct, before, after)
+        if found.cost == "opaque":
+            # A function makes new structs of what it reads, so those inside are done before it reads them.
+            for place in reversed(places):
+                workspace.rewrite(place.node, found.rewrite(step, place))
+            continue
         made = [found.rewrite(step, place) for place in places]
         for place, node in zip(places, made, strict=True):
             workspace.rewrite(place.node, node)

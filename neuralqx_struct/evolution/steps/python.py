@@ -258,7 +258,7 @@ def _without_structs(node: Node) -> Node:
     tree = copied([node])
     for _, inner in [*iter_nodes(tree[0])]:
         if STRUCT.matches(inner) and is_schema_ref(inner["type"]):
-            fields = [[key, item] for key, item in inner["fields"].items()]
+            fields = [[str(key), item] for key, item in inner["fields"].items()]
             inner.clear()
             inner.update(DICT.node(items=fields))
     return tree[0]
@@ -296,7 +296,7 @@ def _node(place: Place, name: str, value: Any) -> Node:
         if leaves == {"numpy"}:
             inner["leaf"] = "numpy"
     declared = place.after.structs[place.struct].fields[name].declared
-    return declared.fitted(node, Fit(place.linked_after))
+    return declared.fitted(node, Fit(place.after))
 
 
 def _is_jax_array(value: Any) -> bool:
