@@ -37,6 +37,7 @@ class Report:
         layout: How ``text`` is printed: as lines; as a verdict, which ``--quiet`` leaves out; or as a document, which
             may go into a file, so the findings go to stderr.
         most: The number of findings that are printed as text; the others are counted.
+        known: Codes of findings for information that text has with ``--verbose`` only, as the author knows them.
     """
 
     text: str = ""
@@ -45,6 +46,7 @@ class Report:
     failures: tuple[Diagnostic, ...] = ()
     layout: Literal["lines", "verdict", "document"] = "lines"
     most: int | None = None
+    known: frozenset[str] = frozenset()
 
     @property
     def exit_code(self) -> int:
@@ -52,6 +54,18 @@ class Report:
         if self.failures:
             return 2
         return 1 if has_errors(self.diagnostics) else 0
+
+    @property
+    def known_alone(self) -> int:
+        """The number of findings for information that the author knows."""
+        return sum(map(self._is_known, self.diagnostics))
+
+    def shown(self, *, verbose: bool) -> tuple[Diagnostic, ...]:
+        """The findings that are printed as text."""
+        return tuple(each for each in self.diagnostics if verbose or not self._is_known(each))
+
+    def _is_known(self, finding: Diagnostic) -> bool:
+        return finding.code in self.known and finding.severity == "info"
 
     @property
     def everything(self) -> tuple[Diagnostic, ...]:
