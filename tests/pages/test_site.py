@@ -66,7 +66,7 @@ def test_the_first_page_has_a_picture_for_each_colour(browser, site, colours, na
     browser.open(f"{site[0]}/index.html", 1300, colours)
     shown = browser.value("""[...document.querySelectorAll('article img')]
         .filter((each) => each.offsetWidth).map((each) => each.src.split('/').pop())""")
-    assert shown == ["overview.svg", name]
+    assert shown == ["life.svg", name]
 
 
 @pytest.mark.parametrize("word", SEARCHED)
