@@ -36,14 +36,16 @@ html_title = f"neuralqx-struct {version}"
 suppress_warnings = ["misc.highlighting_failure"]
 
 
-def join_codes(_app: Any, docname: str, content: list[str]) -> None:
+def join_codes(app: Any, docname: str, content: list[str]) -> None:
     """Put the texts of all codes of a family in the place of a line such as ``% codes: NQX3``; lead links to a code there."""
 
     def texts(found: re.Match[str]) -> str:
         pages = sorted((ROOT / "docs" / "diagnostics").glob(f"{found[1]}*.md"))
-        return "\n".join(
-            f"({p.stem.lower()})=\n{lowered(p.read_text(encoding='utf-8'))}" for p in pages
-        )
+        for page in pages:
+            app.env.note_dependency(str(page))
+        contents = ", ".join(f"[{page.stem}](#{page.stem.lower()})" for page in pages)
+        each = (f"({p.stem.lower()})=\n{lowered(p.read_text(encoding='utf-8'))}" for p in pages)
+        return "\n\n".join([f"{contents}.", *each])
 
     def lowered(text: str) -> str:
         """A text whose headings are one level lower; those inside of examples are none."""
