@@ -91,8 +91,8 @@ def _aside(report: Report) -> list[str]:
     counts = Counter[str](finding.severity for finding in report.diagnostics)
     if counts and not output.quiet:
         counted = [_counted(each, counts[each]) for each in COLOURS if counts[each]]
-        if not output.verbose and (hidden := report.known_alone):
-            counted.append(f"{hidden} of them with -v only")
+        if left := len(report.diagnostics) - len(report.shown(verbose=output.verbose)):
+            counted.append(f"{left} of them with -v only")
         lines.append(", ".join(counted))
     return lines
 

@@ -55,17 +55,10 @@ class Report:
             return 2
         return 1 if has_errors(self.diagnostics) else 0
 
-    @property
-    def known_alone(self) -> int:
-        """The number of findings for information that the author knows."""
-        return sum(map(self._is_known, self.diagnostics))
-
     def shown(self, *, verbose: bool) -> tuple[Diagnostic, ...]:
         """The findings that are printed as text."""
-        return tuple(each for each in self.diagnostics if verbose or not self._is_known(each))
-
-    def _is_known(self, finding: Diagnostic) -> bool:
-        return finding.code in self.known and finding.severity == "info"
+        known = frozenset[str]() if verbose else self.known
+        return tuple(d for d in self.diagnostics if d.code not in known or d.severity != "info")
 
     @property
     def everything(self) -> tuple[Diagnostic, ...]:

@@ -43,7 +43,8 @@ def run(
     except SchemaError as error:  # the questions, with their places
         found += error.diagnostics
     else:
-        found += _stops(Path(where))
+        if out is None and not dry_run:
+            found += _stops(made.file)
     members = {
         "text": made.text,
         "out": None if dry_run else where,
@@ -61,8 +62,6 @@ def _stops(file: Path) -> list[Diagnostic]:
     """The steps of a written version that stop at some payloads, which later calls of lint leave out."""
     from neuralqx_struct.tools.linting import lint
 
-    if not file.exists():  # a dry run
-        return []
     return [each for each in lint(file.parent) if each.code == "NQX320" and each.file == str(file)]
 
 
