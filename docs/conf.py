@@ -15,7 +15,10 @@ author = "the authors of neuralqx-struct"
 release = version = neuralqx_struct.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
+exclude_patterns = [
+    "_build",
+    "diagnostics/*",
+]  # the texts of codes are on the pages of their families
 myst_heading_anchors = 3
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
@@ -25,6 +28,7 @@ napoleon_use_ivar = True  # attributes stand in the docstring of their class, an
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(ROOT / "docs/_static/scorer.js")
 html_show_copyright = False
 html_title = f"neuralqx-struct {version}"
 
@@ -32,26 +36,32 @@ html_title = f"neuralqx-struct {version}"
 suppress_warnings = ["misc.highlighting_failure"]
 
 
-def list_diagnostics(_app: Any, docname: str, content: list[str]) -> None:
-    """Put a list of links in the place of each line such as ``% pages: NQX3``."""
-    if docname == "diagnostics":
-        folder = ROOT / "docs" / "diagnostics"
+def join_codes(app: Any, docname: str, content: list[str]) -> None:
+    """Put the texts of all codes of a family in the place of a line such as ``% codes: NQX3``; lead links to a code there."""
 
-        def links(found: re.Match[str]) -> str:
-            return "\n".join(
-                f"- [](diagnostics/{p.name})" for p in sorted(folder.glob(f"{found[1]}*.md"))
-            )
+    def texts(found: re.Match[str]) -> str:
+        pages = sorted((ROOT / "docs" / "diagnostics").glob(f"{found[1]}*.md"))
+        for page in pages:
+            app.env.note_dependency(str(page))
+        contents = ", ".join(f"[{page.stem}](#{page.stem.lower()})" for page in pages)
+        each = (f"({p.stem.lower()})=\n{lowered(p.read_text(encoding='utf-8'))}" for p in pages)
+        return "\n\n".join([f"{contents}.", *each])
 
-        content[0] = re.sub(r"^% pages: (NQX\d)$", links, content[0], flags=re.MULTILINE)
+    def lowered(text: str) -> str:
+        """A text whose headings are one level lower; those inside of examples are none."""
+        parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+        parts[::2] = [re.sub(r"^#", "##", part, flags=re.MULTILINE) for part in parts[::2]]
+        return "".join(parts)
 
-
-def leave_out_of_navigation(app: Any, _doctree: Any) -> None:
-    """Mark the pages of codes as such that no table of contents has: the navigation of each page would list all of them."""
-    if app.env.docname.startswith("diagnostics/"):
-        app.env.metadata[app.env.docname]["orphan"] = True
+    content[0] = re.sub(r"^% codes: (NQX\d)$", texts, content[0], flags=re.MULTILINE)
+    if docname.count("/") == 0:
+        content[0] = re.sub(
+            r"\]\(diagnostics/(NQX\d)(\d\d)\.md\)",
+            lambda found: f"](codes/{found[1]}xx.md#{(found[1] + found[2]).lower()})",
+            content[0],
+        )
 
 
 def setup(app: Any) -> None:
-    """Connect the two functions."""
-    app.connect("source-read", list_diagnostics)
-    app.connect("doctree-read", leave_out_of_navigation)
+    """Connect the function."""
+    app.connect("source-read", join_codes)

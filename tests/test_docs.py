@@ -2,11 +2,13 @@
 
 import doctest
 import importlib
+import inspect
 import json
 import re
 import shlex
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -14,15 +16,25 @@ import yaml
 from sphinx.search.en import SearchEnglish
 
 import neuralqx_struct
+from neuralqx_struct import Series, export, field, from_dict, load, migrate, migrate_all, warm_start
 from neuralqx_struct.cli.arguments import COMMON
 from neuralqx_struct.cli.commands import COMMANDS
+from neuralqx_struct.dtypes import FAMILIES
 from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.evolution.diff import diff
+from neuralqx_struct.expressions.functions import FUNCTIONS
+from neuralqx_struct.formats.table import FORMATS, STORES
+from neuralqx_struct.manifest.kinds import KINDS
+from neuralqx_struct.schema import model
+from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.schema.uses import among, link
 from neuralqx_struct.tools.linting import lint, lint_series
+from neuralqx_struct.tools.project import _KEYS
+from neuralqx_struct.types import RECORDS
+from neuralqx_struct.types.scalars import Scalar
 from tests.builders import DIAGNOSTICS, ROOT, SEARCHED, build_site, every, invoke, yaml_blocks
 
 DOCS = ROOT / "docs"
@@ -39,6 +51,12 @@ import jax.numpy as jnp
 import numpy as np
 import neuralqx_struct as s
 """
+
+#: The models of the parts of a schema file.
+DECLARATIONS = [
+    *(model.Document, model.DimDeclaration, model.EnumDeclaration, model.DtypeDeclaration),
+    *(model.StructDeclaration, model.FieldDeclaration, model.Constraint),
+]
 
 #: Codes whose pages have no example, and why.
 WITHOUT_EXAMPLE = {
@@ -209,6 +227,45 @@ def test_every_public_name_is_on_the_page_of_the_api():
     assert not missing
 
 
+#: The names of abilities, by the page that describes them in words (in the case of arguments by all guides).
+ABILITIES = {
+    "schema-language.md": {
+        *(each.alias or name for kind in DECLARATIONS for name, each in kind.model_fields.items()),
+        *(record.name for record in RECORDS if isinstance(record, Scalar)),
+        *("null", "pytree", "prng_key", "literal", "list", "tuple", "dict"),
+        *FAMILIES,
+        *FUNCTIONS,
+        *(name.removesuffix("-transitive") for name in MODES),
+    },
+    "foreign-files.md": {name for name, row in FORMATS.items() if row.name == name},
+    "bundles.md": set(STORES),
+    "format.md": set(KINDS),
+    "cli.md": {flag for each in COMMON for flag in (each.flag, each.short) if flag} | {*_KEYS},
+    "": {
+        f"{name}="
+        for function in (load, export, field, Series, migrate, migrate_all, warm_start, from_dict)
+        for name, found in inspect.signature(function).parameters.items()
+        if found.kind is found.KEYWORD_ONLY
+    },
+}
+
+
+@every("page", ABILITIES)
+def test_every_ability_has_a_place(page):
+    """Fewer words may not leave an ability out."""
+    text = read(f"docs/{page}") if page else "".join(map(Path.read_text, DOCS.glob("*.md")))
+    words = {*re.findall(r"\w+", text), *re.findall(r"[\w-]+=?|--\w[\w-]*", text)}
+    words |= {f"{name}=" for name in re.findall(r"`(\w+)`", text)}
+    assert sorted(name for name in ABILITIES[page] if name not in words) == []
+
+
+def test_pages_have_few_words():
+    """A table in place of repeated explanations: code blocks, which are run, do not count."""
+    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
+    prose = re.sub(r"^```.*?^```$", "", pages, flags=re.MULTILINE | re.DOTALL)
+    assert len(prose.split()) < 30_000
+
+
 def test_readme_has_two_commands_to_set_up_each_one_line():
     setup = read("README.md").partition("## Set-up")[2].partition("\n## ")[0]
     blocks = re.findall(r"```bash\n(.*?)```", setup, re.DOTALL)
@@ -274,7 +331,8 @@ def test_examples_in_docstrings(name, monkeypatch):
 def test_pages_build_without_a_warning_and_the_search_has_what_users_type(tmp_path):
     site = build_site(tmp_path)
     assert "Struct" in (site / "api.html").read_text(encoding="utf-8")
-    assert (site / "diagnostics.html").read_text(encoding="utf-8").count("NQX") > len(DIAGNOSTICS)
+    families = {page.stem: page.read_text(encoding="utf-8") for page in (site / "codes").iterdir()}
+    assert [c for c in DIAGNOSTICS if f'id="{c.lower()}"' not in families[f"{c[:4]}xx"]] == []
     text = (site / "searchindex.js").read_text(encoding="utf-8")
     index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
     stemmer = SearchEnglish({})

@@ -39,8 +39,9 @@ def finding_lines(findings: Iterable[Diagnostic], stream: TextIO) -> list[str]:
 def _text(_command: str, report: Report) -> str:
     if report.layout == "document":
         return printable_lines(report.text)
-    lines = finding_lines(report.diagnostics[: report.most], sys.stdout)
-    if left := len(report.diagnostics[len(lines) :]):
+    shown = report.shown(verbose=OUTPUT.get().verbose)
+    lines = finding_lines(shown[: report.most], sys.stdout)
+    if left := len(shown[len(lines) :]):
         lines.append(f"and {left} more; --format json lists all")
     if report.text and not (report.layout == "verdict" and OUTPUT.get().quiet):
         lines.append(plain(report.text))

@@ -90,7 +90,10 @@ def _aside(report: Report) -> list[str]:
     lines = finding_lines((*findings, *report.failures), sys.stderr)
     counts = Counter[str](finding.severity for finding in report.diagnostics)
     if counts and not output.quiet:
-        lines.append(", ".join(_counted(each, counts[each]) for each in COLOURS if counts[each]))
+        counted = [_counted(each, counts[each]) for each in COLOURS if counts[each]]
+        if left := len(report.diagnostics) - len(report.shown(verbose=output.verbose)):
+            counted.append(f"{left} of them with -v only")
+        lines.append(", ".join(counted))
     return lines
 
 

@@ -37,6 +37,7 @@ class Report:
         layout: How ``text`` is printed: as lines; as a verdict, which ``--quiet`` leaves out; or as a document, which
             may go into a file, so the findings go to stderr.
         most: The number of findings that are printed as text; the others are counted.
+        known: Codes of findings for information that text has with ``--verbose`` only, as the author knows them.
     """
 
     text: str = ""
@@ -45,6 +46,7 @@ class Report:
     failures: tuple[Diagnostic, ...] = ()
     layout: Literal["lines", "verdict", "document"] = "lines"
     most: int | None = None
+    known: frozenset[str] = frozenset()
 
     @property
     def exit_code(self) -> int:
@@ -52,6 +54,11 @@ class Report:
         if self.failures:
             return 2
         return 1 if has_errors(self.diagnostics) else 0
+
+    def shown(self, *, verbose: bool) -> tuple[Diagnostic, ...]:
+        """The findings that are printed as text."""
+        known = frozenset[str]() if verbose else self.known
+        return tuple(d for d in self.diagnostics if d.code not in known or d.severity != "info")
 
     @property
     def everything(self) -> tuple[Diagnostic, ...]:

@@ -49,7 +49,7 @@ def page_of(code: str) -> Page:
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|\s+", lambda found: found[1] or " ", first)
     name = title.removeprefix("# ").partition(" ")[2]
     summary = re.split(r"(?<=\.) ", plain)[0]
-    return Page(name, summary, f"{SITE}/diagnostics/{code}.html")
+    return Page(name, summary, f"{SITE}/codes/{code[:4]}xx.html#{code.lower()}")
 
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}

@@ -50,7 +50,7 @@ def test_a_finding_has_a_rule_a_level_a_place_and_a_fix(here):
     assert place["region"] == {"startLine": 9, "startColumn": 13}
     (rule,) = run["tool"]["driver"]["rules"]
     assert (rule["id"], rule["name"]) == ("NQX101", "unknown-type")
-    assert rule["helpUri"].endswith("/diagnostics/NQX101.html")
+    assert rule["helpUri"].endswith("/codes/NQX1xx.html#nqx101")
     assert rule["shortDescription"]["text"].startswith("The type does not exist")
     assert run["invocations"] == [{"executionSuccessful": True, "exitCode": 1}]
 

@@ -223,3 +223,18 @@ def test_golden_payloads_of_broken_schemas_are_not_asked(schema):
     (schema / "v1.yaml").write_text(POINT_V1.replace("step: int", "step: Int"))
     codes = {d["code"] for d in report("schema", "lint", "--golden", schema)[1]["diagnostics"]}
     assert codes and not codes & {"NQX314", "NQX315"}
+
+
+def test_steps_that_may_stop_are_shown_by_revision_and_afterwards_to_those_who_ask(tmp_path):
+    folder, edited = tmp_path / "layers", tmp_path / "edited.yaml"
+    folder.mkdir()
+    text = POINT_V1.partition("structs:")[0] + "structs: {Point: {fields: {x: %s}}}\n"
+    (folder / "v1.yaml").write_text(text % '"list[float32[d]]"')
+    edited.write_text(text % '"float32[n, d]"')
+    made = invoke("schema", "revision", folder, "--edited", edited)
+    assert (made.exit_code, "NQX320 info" in made.stdout) == (0, True)
+    quiet = invoke("schema", "lint", folder)
+    assert "NQX320 info" not in quiet.stdout and "-v only" in quiet.stderr
+    assert "NQX320 info" in invoke("schema", "lint", folder, "-v").stdout
+    for name, level in {"json": '"info"', "sarif": '"note"', "github": "::notice"}.items():
+        assert level in invoke("schema", "lint", folder, "--format", name).stdout

@@ -61,7 +61,7 @@ def run(
     lines = [report.text, *(printable(str(one)) for one in comparisons if one.proved)]
     text = "\n".join(filter(None, lines))
     members = {**report.members, "comparisons": [one.to_dict() for one in comparisons]}
-    return replace(report, text=text, members=members)
+    return replace(report, text=text, members=members, known=frozenset({"NQX320"}))
 
 
 COMMAND = Command(
