@@ -9,7 +9,7 @@ function of path and array; an array or a ``jax.ShapeDtypeStruct`` means its own
 Example:
     >>> import jax.numpy as jnp
     >>> here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    >>> placed({"w": jnp.ones(2), "step": 3}, here)["w"].sharding == here
+    >>> Placement(here).place({"w": jnp.ones(2), "step": 3})["w"].sharding == here
     True
     >>> import numpy as np
     >>> from neuralqx_struct.fieldspec import field

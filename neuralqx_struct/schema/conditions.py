@@ -4,8 +4,9 @@ Values come from a reader of live instances or of manifests, when an expression 
 are known: :class:`Shaped` takes the place of such an array, and a condition that needs its numbers is left undecided.
 
 Example:
-    >>> sorted(name for name in vars(Shaped("float32", [3])) if name != "asked")
-    ['dtype', 'ndim', 'shape', 'size']
+    >>> array = Shaped("float32", [3, 2])
+    >>> array.ndim, array.size
+    (2, 6)
 """
 
 from __future__ import annotations

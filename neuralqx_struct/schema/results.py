@@ -4,7 +4,7 @@ Classes ask when they compute a field. Checks of payloads ask, too, as they pred
 
 Example:
     >>> from neuralqx_struct.schema.conformance import see_result
-    >>> from neuralqx_struct.schema.declarations import FieldDeclaration
+    >>> from neuralqx_struct.schema.model import FieldDeclaration
     >>> shaped = as_declared(v3, FieldDeclaration(type="int"), see_result)
     >>> shaped(4 / 2)
     2
