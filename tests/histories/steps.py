@@ -555,18 +555,17 @@ def copy_field(make, new):
 
 
 def is_filled(version, kind):
-    """Whether the values of a type may hold arrays, and no keys, whose words stay as they are."""
-    kinds = [*inner_types(kind)]
-    for each in kinds:
+    """Whether the values of a type may hold arrays, and neither keys, whose words stay, nor bools, which 1 is not."""
+    kinds = [(version, each) for each in inner_types(kind)]
+    for here, each in kinds:
         if each[0] == "struct":
-            held = [t for field in fields_of(version, each[1]) for t in inner_types(field.type)]
-            kinds += [t for t in held if t not in kinds]
-    return any(t[0] == "array" for t in kinds) and not any(t[0] == "key" for t in kinds)
-
-
-def fields_of(version, name):
-    owner, inside = version.holder(name)
-    return owner.structs[inside].fields.values()
+            owner, inside = here.holder(each[1])
+            fields = owner.structs[inside].fields.values()
+            held = [(owner, t) for field in fields for t in inner_types(field.type)]
+            kinds += [pair for pair in held if pair not in kinds]
+    found = {each[0] for _, each in kinds}
+    flags = any(each[:2] == ("array", "bool") for _, each in kinds)
+    return "array" in found and "key" not in found and not flags
 
 
 def ones(value):
