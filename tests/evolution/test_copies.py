@@ -198,3 +198,16 @@ def test_a_copy_outlives_its_source(tmp_path):
     assert value(there.document["manifest"], there.arrays)["ema"]["w"] is W
     back = apply(there, plan(series_of([old, new]), 2, 1))
     assert back.document["manifest"] == held.document["manifest"]
+
+
+def test_the_number_is_checked_in_structs_of_a_used_schema():
+    used = doc({"mask": "bool[2]"}, schema="lab.u")
+    step = steps.add(field="b", like="a", default=1)
+    old, new = (
+        doc(fields, version, more, uses=["lab.u@1"]).linked({"lab.u": used}, {})
+        for version, fields, more in (
+            (1, {"a": "lab.u.A"}, None),
+            (2, {"a": "lab.u.A", "b": "lab.u.A"}, [step]),
+        )
+    )
+    assert {each.code for each in prove(old, new) if each.severity == "error"} == {"NQX107"}

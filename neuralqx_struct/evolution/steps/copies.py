@@ -87,22 +87,25 @@ def _check_number(step: Add | Remove, made: FieldDeclaration, scope: Scope) -> N
     """Checks the number beside ``like`` against every array in a field, and the limits there."""
     number = filling_of(step)
     member = "default" if isinstance(step, Add) else "undo_default"
-    for declaration in _held(made, scope.document):
+    for owner, declaration in _held(made, scope.document):
         for inner in walk_type(declaration.declared):
             if inner.element:
-                scope.check_value(number, inner, scope.document, member, sized=False)
+                scope.check_value(number, inner, owner, member, sized=False)
                 check_limits(declaration, number, member)
 
 
-def _held(declaration: FieldDeclaration, document: Document) -> Iterator[FieldDeclaration]:
-    """Yields a declaration and those of the fields in it, each struct once."""
-    todo, seen = [declaration], set[str]()
-    for each in todo:
-        yield each
+def _held(
+    declaration: FieldDeclaration, document: Document
+) -> Iterator[tuple[Document, FieldDeclaration]]:
+    """Yields a declaration and those of the fields in it, each struct once, with their documents."""
+    todo, seen = [(document, declaration)], set[tuple[str, str]]()
+    for owner, each in todo:
+        yield owner, each
         for inner in walk_type(each.declared):
-            if inner.refers in document.structs and inner.refers not in seen:
-                seen.add(inner.refers)
-                todo += document.structs[inner.refers].stored.values()
+            holder, name = owner.place_of(inner.refers)
+            if name in holder.structs and (holder.id, name) not in seen:
+                seen.add((holder.id, name))
+                todo += [(holder, field) for field in holder.structs[name].stored.values()]
 
 
 def value_from(step: Add, place: Place) -> Node:
