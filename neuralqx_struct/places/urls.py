@@ -18,11 +18,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from pickle import PicklingError
 from posixpath import basename
 from typing import Any, Final, Self
 
 from neuralqx_struct.errors import OVERWRITE, WHOLE_PATH, SerializationError, StructError
-from neuralqx_struct.places import answers, http
+from neuralqx_struct.places import answers, far, http
 from neuralqx_struct.places.disk import (
     BundleExistsError,
     BundleMissingError,
@@ -342,7 +343,15 @@ def located(url: str, options: Options | None = None) -> RemotePath:
     core = imported("fsspec.core", "remote", "URLs")
     named = RemotePath(None, "", url, tuple(_secrets(url, options or {})))
     with named.reading():
-        files, place = core.url_to_fs(url, **answers.bounded(url, options or {}))
+        try:
+            if far.is_far(url):
+                files, place = far.url_to_fs(url, options or {})
+            else:
+                files, place = core.url_to_fs(url, **answers.bounded(url, options or {}))
+        except PicklingError as error:
+            message = f"expected storage options that can be pickled, got: {error}"
+            hint = "pass keys or tokens as text, or leave them to the environment: another process asks this server"
+            raise SerializationError(message, code="NQX401", file=named._url, hint=hint) from None
     return RemotePath(files, place, url, tuple(_secrets(url, options or {})))
 
 

@@ -1,0 +1,180 @@
+"""The process that asks servers through those packages of fsspec that take whatever a server sends.
+
+It runs apart from the package, which ``far.py`` starts. Its memory and the files that a package stores on the way are
+limited. Each request is a line of JSON with pickled bytes behind it, each answer one with bytes of a file; several
+requests run at a time. When its input ends it ends too, whatever it waits for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import sha256
+from inspect import signature
+from typing import Any
+
+if sys.platform != "win32":  # which has no such limits
+    import resource
+
+AT_ONCE = 16  # requests
+MEMORY = 1 << 30  # bytes beside those that are asked for: listings, and what a server sends too much
+LONGEST = 128 << 20  # bytes of an answer that is no part of a file
+FULL = 3  # the exit status of a process without memory
+_TEXT = 10_000  # characters of an error
+_COPIES = 4  # of the bytes of a file, while they are received and put together
+
+
+class Bounds:
+    """The limits of this process, which grow by what is asked for and fall again when nothing is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = self._asked = self._used = 0
+
+    def enter(self, size: int) -> None:
+        """Begins a request that may take so many bytes."""
+        with self._lock:
+            if not self._running:
+                self._asked, self._used = 0, _used()
+            self._running += 1
+            self._asked += size
+            most = self._used + MEMORY + _COPIES * self._asked
+            if sys.platform == "linux":
+                _limit(resource.RLIMIT_DATA, most)
+            if sys.platform != "win32":  # one file does not fill a disk
+                _limit(resource.RLIMIT_FSIZE, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+
+    def leave(self) -> None:
+        """Ends a request."""
+        with self._lock:
+            self._running -= 1
+
+
+def _used() -> int:
+    """Bytes of the memory that the limit counts; 0 where there is none."""
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+        return int(file.read().split()[5]) * resource.getpagesize()
+    return 0
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (soft, hard))
+
+
+_LOCATING = threading.Lock()
+
+
+@lru_cache(maxsize=256)
+def _found(url: str, given: bytes) -> tuple[Any, str]:
+    from fsspec.config import conf
+    from fsspec.core import url_to_fs
+    from fsspec.registry import known_implementations
+
+    try:
+        known, settings, options = pickle.loads(given)  # noqa: S301 - of the process that started this one
+    except Exception as error:
+        message = f"storage_options has a value that another process cannot read: {error}"
+        raise ValueError(message) from None
+    for protocol, name in known.items():
+        known_implementations.setdefault(protocol, {"class": name})
+    conf.update(settings)
+    found: tuple[Any, str] = url_to_fs(url, **options)
+    return found
+
+
+def done(url: str, given: bytes, work: str, *arguments: Any, **words: Any) -> Any:
+    """The result of a method of the file system of a URL."""
+    with _LOCATING:
+        files, place = _found(url, given)
+    if work == "located":  # equal texts are those of one file system
+        facts = (type(files).__qualname__, files.storage_args, sorted(files.storage_options.items()))
+        return place, sha256(repr(facts).encode()).hexdigest()
+    method = getattr(files, work)
+    if words:
+        taken = signature(method).parameters
+        words = {name: value for name, value in words.items() if name in taken}
+    return method(*arguments, **words)
+
+
+def plain(found: Any) -> Any:
+    """A result as JSON has it; of facts those that are used."""
+    if isinstance(found, dict) and "name" in found:
+        return {name: found.get(name) for name in ("name", "type", "size")}
+    if isinstance(found, dict):
+        return {str(name): plain(facts) for name, facts in found.items()}
+    if isinstance(found, (list, tuple)):
+        return [plain(each) for each in found]
+    return found if isinstance(found, (str, int)) else None
+
+
+def fault(error: BaseException) -> dict[str, Any]:
+    """The answer to a request that failed."""
+    known = (FileNotFoundError, FileExistsError, ImportError)
+    kind = next((kind for kind in known if isinstance(error, kind)), type(error))
+    return {"fault": kind.__name__, "text": str(error)[:_TEXT]}
+
+
+def main() -> None:
+    """Answers each request."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides
+    source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    for file in (0, 1):  # of packages that ask or print
+        os.dup2(null, file)
+    tempfile.tempdir = folder = tempfile.mkdtemp(prefix="neuralqx-struct-")
+    writing, bounds = threading.Lock(), Bounds()
+
+    def end(status: int) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(status)
+
+    def answer(number: int, most: int, request: bytes) -> None:
+        data = b""
+        try:
+            try:
+                arguments, words = pickle.loads(request)  # noqa: S301 - as above
+                found = done(*arguments, **words)
+                if isinstance(found, bytes):
+                    found, data = None, found[:most]
+                head = {"found": plain(found), "nbytes": len(data)}
+            except MemoryError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - of any package
+                head = fault(error)
+            line = json.dumps({"number": number, **head}).encode()
+            if len(line) > LONGEST:
+                message = f"at most {LONGEST} bytes of a listing were expected, and more came"
+                line = json.dumps({"number": number, **fault(OSError(message))}).encode()
+            with writing:
+                target.write(line + b"\n")
+                target.write(data)
+                target.flush()
+        except BaseException:  # noqa: BLE001 - without memory nothing is sure to go on
+            end(FULL)
+        bounds.leave()
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            while line := source.readline():
+                number, most, size = json.loads(line)
+                request = source.read(size)
+                bounds.enter(most + size)
+                pool.submit(answer, number, most, request)
+        finally:
+            end(0)
+
+
+if __name__ == "__main__":
+    sys.path[:] = json.loads(sys.argv[1])
+    main()
