@@ -94,8 +94,10 @@ class FarFileSystem:
 
     def find(self, place: str, *, detail: bool) -> Mapping[str, Any]:
         """The facts about the files below a folder."""
-        found: Mapping[str, Any] = self.ask("find", place, detail=detail) or {}
-        return found
+        found = self.ask("find", place, detail=detail)
+        if isinstance(found, list):  # adlfs has a list where the place is a file
+            return {name: {"name": name, "type": "file", "size": None} for name in found}
+        return dict(found)
 
     def invalidate_cache(self, place: str) -> None:
         """Forgets facts."""
@@ -189,6 +191,7 @@ class _Process:
             with self._lock:
                 future = self.waiting.pop(head["number"])
             future.set_result((head, data))
+        stdout.close()
         self._process.wait()
         with self._lock:
             self.ended = True

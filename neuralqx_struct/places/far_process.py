@@ -15,9 +15,11 @@ import signal
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from inspect import signature
 from typing import Any
@@ -30,33 +32,57 @@ MEMORY = 1 << 30  # bytes beside those that are asked for: listings, and what a 
 LONGEST = 128 << 20  # bytes of an answer that is no part of a file
 FULL = 3  # the exit status of a process without memory
 _TEXT = 10_000  # characters of an error
+_PAUSE = 0.02  # seconds between two looks at the memory
 _COPIES = 4  # of the bytes of a file, while they are received and put together
 
 
 class Bounds:
-    """The limits of this process, which grow by what is asked for and fall again when nothing is."""
+    """The limits of this process, which grow by what is asked for and fall again when nothing is.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    A package may catch the error that there is no memory, and take what it has for the whole. So the process ends at a
+    limit of its own, and that of the system, at which this error comes, is twice as high.
+
+    Args:
+        full: Ends this process.
+    """
+
+    def __init__(self, full: Callable[[], None]) -> None:
+        self._full, self._changes = full, threading.Condition()
         self._running = self._asked = self._used = 0
+        self._longest = _soft(resource.RLIMIT_FSIZE) if sys.platform != "win32" else 0
+        if sys.platform == "linux":
+            threading.Thread(target=self._watch, daemon=True).start()
 
     def enter(self, size: int) -> None:
         """Begins a request that may take so many bytes."""
-        with self._lock:
+        with self._changes:
             if not self._running:
                 self._asked, self._used = 0, _used()
             self._running += 1
             self._asked += size
-            most = self._used + MEMORY + _COPIES * self._asked
             if sys.platform == "linux":
-                _limit(resource.RLIMIT_DATA, most)
+                _limit(resource.RLIMIT_DATA, self._used + 2 * self._most)
             if sys.platform != "win32":  # one file does not fill a disk
-                _limit(resource.RLIMIT_FSIZE, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+                half = shutil.disk_usage(tempfile.gettempdir()).free // 2
+                _limit(resource.RLIMIT_FSIZE, min(half, self._longest))
+            self._changes.notify()
 
     def leave(self) -> None:
         """Ends a request."""
-        with self._lock:
+        with self._changes:
             self._running -= 1
+
+    @property
+    def _most(self) -> int:
+        return MEMORY + _COPIES * self._asked
+
+    def _watch(self) -> None:
+        while True:
+            with self._changes:
+                self._changes.wait_for(lambda: self._running)
+                if _used() > self._used + self._most:
+                    self._full()
+            time.sleep(_PAUSE)
 
 
 def _used() -> int:
@@ -64,6 +90,11 @@ def _used() -> int:
     with suppress(OSError), open("/proc/self/statm", "rb") as file:  # noqa: PTH123
         return int(file.read().split()[5]) * resource.getpagesize()
     return 0
+
+
+def _soft(kind: int) -> int:
+    soft = resource.getrlimit(kind)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def _limit(kind: int, value: int) -> None:
@@ -133,11 +164,13 @@ def main() -> None:
     for file in (0, 1):  # of packages that ask or print
         os.dup2(null, file)
     tempfile.tempdir = folder = tempfile.mkdtemp(prefix="neuralqx-struct-")
-    writing, bounds = threading.Lock(), Bounds()
+    writing = threading.Lock()
 
     def end(status: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(status)
+
+    bounds = Bounds(partial(end, FULL))
 
     def answer(number: int, most: int, request: bytes) -> None:
         data = b""
