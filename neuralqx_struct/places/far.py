@@ -16,7 +16,9 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 from neuralqx_struct.places import far_process
@@ -76,11 +78,11 @@ class FarFileSystem:
     def ask(self, work: str, *arguments: Any, most: int = 0, **words: Any) -> Any:
         """The result of a method, or the error."""
         request = pickle.dumps(((self._url, self._given, work, *arguments), words))
-        head, data = _process().ask(request, most)
+        head, data = _answer(request, most)
         if "fault" in head:
             kind = _FAULTS.get(head["fault"]) or type(head["fault"], (OSError,), {})
             raise kind(head["text"])
-        return data if head["found"] is None else head["found"]
+        return data if work == "cat_file" else head["found"]
 
     def info(self, place: str) -> Mapping[str, Any]:
         """The facts about a file or folder."""
@@ -110,12 +112,12 @@ class FarFileSystem:
 
     def pipe_file(self, place: str, data: bytes, mode: str = "overwrite") -> None:
         """Writes a file; the mode is left out where the server has none."""
-        words = {} if mode == "overwrite" else {"mode": mode}
-        self.ask("pipe_file", place, data, **words)
+        self.ask("pipe_file", place, data, mode=mode)
 
     def put_file(self, source: str, place: str) -> None:
-        """Uploads a file."""
-        self.ask("put_file", os.path.abspath(source), place)  # noqa: PTH100
+        """Uploads a file, which some packages take into memory."""
+        path = Path(source).absolute()
+        self.ask("put_file", str(path), place, most=path.stat().st_size)
 
     def cp_file(self, source: str, place: str) -> None:
         """Copies a file on the server."""
@@ -142,42 +144,50 @@ def url_to_fs(url: str, options: Mapping[str, Any]) -> tuple[FarFileSystem, str]
     settings = {protocol: conf[protocol] for protocol in chain if protocol in conf}
     try:
         given = pickle.dumps((known, settings, dict(options)))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - of any class of an option
         raise pickle.PicklingError(str(error)) from None
     made = FarFileSystem(url, given)
     place, token = made.ask("located")
     return _SYSTEMS.setdefault(token, made), place
 
 
+Answer = tuple[dict[str, Any], bytes]
+
+
 class _Process:
     """The process that asks servers."""
 
     def __init__(self) -> None:
-        self.environment, self.owner = dict(os.environ), os.getpid()
-        self.ended = False
-        self.waiting: dict[int, Future[tuple[dict[str, Any], bytes]]] = {}
+        self.environment = dict(os.environ)
+        self.ended = self.worn = False
+        self._waiting: dict[int, Future[Answer]] = {}
         self._lock, self._numbers = threading.Lock(), count()
         self._process = started(far_process.__file__)
         self._thread = threading.Thread(target=self._receive, name="far", daemon=True)
         self._thread.start()
-        atexit.register(self.close)
 
-    def ask(self, request: bytes, most: int) -> tuple[dict[str, Any], bytes]:
-        """The answer to a request, and the bytes of a file behind it, at most so many."""
-        future: Future[tuple[dict[str, Any], bytes]] = Future()
-        stdin = self._process.stdin
-        assert stdin is not None
+    @property
+    def old(self) -> bool:
+        """True if another one should take its place: variables, such as keys, have changed since, or it keeps too much."""
+        changed = self.worn or self.environment != dict(os.environ)
+        return self.ended or (changed and not self._waiting)
+
+    def send(self, request: bytes, most: int) -> Future[Answer]:
+        """Sends a request; to come are the answer and the bytes of a file behind it, at most so many."""
+        future: Future[Answer] = Future()
+        assert self._process.stdin is not None
+        with self._lock:
+            number = next(self._numbers)
+            self._waiting[number] = future
         try:
-            with self._lock:
-                number = next(self._numbers)
-                self.waiting[number] = future
-                head = json.dumps((number, most, len(request)))
-                stdin.write(head.encode() + b"\n" + request)
-                stdin.flush()
-        except (OSError, ValueError):
+            head = json.dumps((number, most, len(request)))
+            self._process.stdin.write(head.encode() + b"\n" + request)
+            self._process.stdin.flush()
+        except OSError as error:  # it ended
             self._thread.join()
-            raise self._error() from None
-        return future.result()
+            if not future.done():
+                future.set_exception(error)
+        return future
 
     def _receive(self) -> None:
         """Hands on the answers until the process ends."""
@@ -189,48 +199,58 @@ class _Process:
             if len(data) < head.get("nbytes", 0):
                 break
             with self._lock:
-                future = self.waiting.pop(head["number"])
+                self.worn = head["worn"]
+                future = self._waiting.pop(head["number"])
             future.set_result((head, data))
         stdout.close()
-        self._process.wait()
+        words = f"it ended with status {self._process.wait()}"
+        if self._process.returncode == far_process.FULL:
+            words = f"the answer needs more than {far_process.MEMORY >> 20} MiB of memory"
         with self._lock:
             self.ended = True
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            left = [*self.waiting.values()]
-            self.waiting.clear()
+            left = [*self._waiting.values()]
+            self._waiting.clear()
         for future in left:
-            future.set_exception(self._error())
-
-    def _error(self) -> OSError:
-        least = far_process.MEMORY >> 20
-        return OSError(
-            f"the process that asks the server ended: its answer needs more than {least} MiB of memory"
-        )
+            future.set_exception(OSError(f"the process that asks the server was stopped: {words}"))
 
     def close(self) -> None:
         """Ends it."""
-        if self.owner == os.getpid() and not self.ended:
-            with self._lock:
-                assert self._process.stdin is not None
-                self._process.stdin.close()
-            self._thread.join()
-        atexit.unregister(self.close)
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it ended before
+            self._process.stdin.close()
+        self._thread.join()
 
 
-_STARTING: Final = threading.Lock()
-_held: list[_Process] = []
+_SENDING: Final = threading.Lock()
+_held: Final[list[_Process]] = []
 
 
-def _process() -> _Process:
-    """The process of this one; another one after that has ended, or if variables such as keys have changed."""
-    with _STARTING:
-        if _held:
-            held = _held[0]
-            old = held.environment != dict(os.environ) and not held.waiting
-            if held.ended or held.owner != os.getpid() or old:
-                _held.clear()
-                held.close()
+def _answer(request: bytes, most: int) -> Answer:
+    """The answer to a request."""
+    with _SENDING:
+        if _held and _held[0].old:
+            _close()
         if not _held:
             _held.append(_Process())
-        return _held[0]
+        future = _held[0].send(request, most)
+    return future.result()
+
+
+@atexit.register
+def _close() -> None:
+    while _held:
+        _held.pop().close()
+
+
+def _forked() -> None:
+    """A copy of this process starts one of its own."""
+    _held.clear()
+    _SENDING.release()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(
+        before=_SENDING.acquire,
+        after_in_parent=_SENDING.release,
+        after_in_child=_forked,
+    )

@@ -28,7 +28,9 @@ if sys.platform != "win32":  # which has no such limits
     import resource
 
 AT_ONCE = 16  # requests
-MEMORY = 1 << 30  # bytes beside those that are asked for: listings, and what a server sends too much
+MEMORY = (
+    1 << 30
+)  # bytes beside those that are asked for: listings, and what a server sends too much
 LONGEST = 128 << 20  # bytes of an answer that is no part of a file
 FULL = 3  # the exit status of a process without memory
 _TEXT = 10_000  # characters of an error
@@ -48,7 +50,8 @@ class Bounds:
 
     def __init__(self, full: Callable[[], None]) -> None:
         self._full, self._changes = full, threading.Condition()
-        self._running = self._asked = self._used = 0
+        self._running = self._asked = 0
+        self._start = _used()
         self._longest = _soft(resource.RLIMIT_FSIZE) if sys.platform != "win32" else 0
         if sys.platform == "linux":
             threading.Thread(target=self._watch, daemon=True).start()
@@ -57,11 +60,11 @@ class Bounds:
         """Begins a request that may take so many bytes."""
         with self._changes:
             if not self._running:
-                self._asked, self._used = 0, _used()
+                self._asked = 0
             self._running += 1
             self._asked += size
             if sys.platform == "linux":
-                _limit(resource.RLIMIT_DATA, self._used + 2 * self._most)
+                _limit(resource.RLIMIT_DATA, self._start + 2 * self._most)
             if sys.platform != "win32":  # one file does not fill a disk
                 half = shutil.disk_usage(tempfile.gettempdir()).free // 2
                 _limit(resource.RLIMIT_FSIZE, min(half, self._longest))
@@ -73,6 +76,11 @@ class Bounds:
             self._running -= 1
 
     @property
+    def worn(self) -> bool:
+        """True if so much is kept of earlier answers that another process should take the next requests."""
+        return _used() > self._start + MEMORY // 2
+
+    @property
     def _most(self) -> int:
         return MEMORY + _COPIES * self._asked
 
@@ -80,7 +88,7 @@ class Bounds:
         while True:
             with self._changes:
                 self._changes.wait_for(lambda: self._running)
-                if _used() > self._used + self._most:
+                if _used() > self._start + self._most:
                     self._full()
             time.sleep(_PAUSE)
 
@@ -114,7 +122,7 @@ def _found(url: str, given: bytes) -> tuple[Any, str]:
 
     try:
         known, settings, options = pickle.loads(given)  # noqa: S301 - of the process that started this one
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - of any class of an option
         message = f"storage_options has a value that another process cannot read: {error}"
         raise ValueError(message) from None
     for protocol, name in known.items():
@@ -129,7 +137,11 @@ def done(url: str, given: bytes, work: str, *arguments: Any, **words: Any) -> An
     with _LOCATING:
         files, place = _found(url, given)
     if work == "located":  # equal texts are those of one file system
-        facts = (type(files).__qualname__, files.storage_args, sorted(files.storage_options.items()))
+        facts = (
+            type(files).__qualname__,
+            files.storage_args,
+            sorted(files.storage_options.items()),
+        )
         return place, sha256(repr(facts).encode()).hexdigest()
     method = getattr(files, work)
     if words:
@@ -140,7 +152,7 @@ def done(url: str, given: bytes, work: str, *arguments: Any, **words: Any) -> An
 
 def plain(found: Any) -> Any:
     """A result as JSON has it; of facts those that are used."""
-    if isinstance(found, dict) and "name" in found:
+    if isinstance(found, dict) and isinstance(found.get("name"), str):
         return {name: found.get(name) for name in ("name", "type", "size")}
     if isinstance(found, dict):
         return {str(name): plain(facts) for name, facts in found.items()}
@@ -179,16 +191,16 @@ def main() -> None:
                 arguments, words = pickle.loads(request)  # noqa: S301 - as above
                 found = done(*arguments, **words)
                 if isinstance(found, bytes):
-                    found, data = None, found[:most]
+                    data, found = found[:most], ""
                 head = {"found": plain(found), "nbytes": len(data)}
+                if len(json.dumps(head)) > LONGEST:
+                    message = f"at most {LONGEST} bytes of a listing were expected, and more came"
+                    raise OSError(message)
             except MemoryError:
                 raise
             except BaseException as error:  # noqa: BLE001 - of any package
                 head = fault(error)
-            line = json.dumps({"number": number, **head}).encode()
-            if len(line) > LONGEST:
-                message = f"at most {LONGEST} bytes of a listing were expected, and more came"
-                line = json.dumps({"number": number, **fault(OSError(message))}).encode()
+            line = json.dumps({"number": number, "worn": bounds.worn, **head}).encode()
             with writing:
                 target.write(line + b"\n")
                 target.write(data)

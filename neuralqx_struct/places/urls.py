@@ -351,7 +351,7 @@ def located(url: str, options: Options | None = None) -> RemotePath:
         except PicklingError as error:
             message = f"expected storage options that can be pickled, got: {error}"
             hint = "pass keys or tokens as text, or leave them to the environment: another process asks this server"
-            raise SerializationError(message, code="NQX401", file=named._url, hint=hint) from None
+            raise SerializationError(message, code="NQX401", file=str(named), hint=hint) from None
     return RemotePath(files, place, url, tuple(_secrets(url, options or {})))
 
 
