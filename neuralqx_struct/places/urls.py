@@ -23,7 +23,7 @@ from posixpath import basename
 from typing import Any, Final, Self
 
 from neuralqx_struct.errors import OVERWRITE, WHOLE_PATH, SerializationError, StructError
-from neuralqx_struct.places import answers, far, http
+from neuralqx_struct.places import answers, http
 from neuralqx_struct.places.disk import (
     BundleExistsError,
     BundleMissingError,
@@ -341,6 +341,8 @@ def place_of(path: str | os.PathLike[str] | RemotePath, options: Options | None 
 def located(url: str, options: Options | None = None) -> RemotePath:
     """The file or folder behind a URL; the arguments are those of :func:`place_of`."""
     core = imported("fsspec.core", "remote", "URLs")
+    from neuralqx_struct.places import far
+
     named = RemotePath(None, "", url, tuple(_secrets(url, options or {})))
     with named.reading():
         try:
