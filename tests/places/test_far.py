@@ -200,6 +200,28 @@ def test_an_endless_answer_ends_and_the_next_request_is_answered(server, small_f
     assert bytes(server.at(kind, "/run/m").opening(1000)) == bytes(1000)
 
 
+def test_bundles_are_written(tmp_path):
+    fsspec.register_implementation("shelf", "tests.places.shelf.Shelf")
+    url, state = f"shelf://{tmp_path}/run", {"w": np.arange(1000.0), "n": 3}
+    s.export(state, url)
+    with pytest.raises(s.SerializationError, match="got an existing one"):
+        s.export(state, url)
+    with pytest.raises(FileExistsError):
+        located(url).files.pipe_file(f"{tmp_path}/run/manifest.json", b"", mode="create")
+    s.export({**state, "n": 4}, url, overwrite=True)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
+        located(url).names()
+    )
+    for out in (f"shelf://{tmp_path}/copy", f"shelf://{tmp_path}/copy.zip"):
+        s.convert(url, out)
+        loaded = s.load(out)
+        assert loaded["n"] == 4 and np.array_equal(loaded["w"], state["w"])
+        assert s.verify(out) == []
+    assert (
+        located(url).files.protocol == "shelf" and "shelf" not in fsspec.registry
+    )  # not imported here
+
+
 def test_requests_run_at_the_same_time(server):
     server.objects["/run/m"] = bytes(range(200)) * 100
     place = server.at("webhdfs", "/run/m")
