@@ -28,9 +28,8 @@ if sys.platform != "win32":  # which has no such limits
     import resource
 
 AT_ONCE = 16  # requests
-MEMORY = (
-    1 << 30
-)  # bytes beside those that are asked for: listings, and what a server sends too much
+#: Bytes of memory beside those that are asked for: for listings, and what a server sends too much.
+MEMORY = 1 << 30
 LONGEST = 128 << 20  # bytes of an answer that is no part of a file
 FULL = 3  # the exit status of a process without memory
 _TEXT = 10_000  # characters of an error
@@ -78,7 +77,7 @@ class Bounds:
     @property
     def worn(self) -> bool:
         """True if so much is kept of earlier answers that another process should take the next requests."""
-        return _used() > self._start + MEMORY // 2
+        return _used() > self._start + self._most - MEMORY // 2
 
     @property
     def _most(self) -> int:
