@@ -38,7 +38,7 @@ _COPIES = 4  # of the bytes of a file, while they are received and put together
 
 
 class Bounds:
-    """The limits of this process, which grow by what is asked for and fall again when nothing is.
+    """The limits of this process, which grow by what is asked for and fall again when it was sent.
 
     A package may catch the error that there is no memory, and take what it has for the whole. So the process ends at a
     limit of its own, and that of the system, at which this error comes, is twice as high.
@@ -58,8 +58,6 @@ class Bounds:
     def enter(self, size: int) -> None:
         """Begins a request that may take so many bytes."""
         with self._changes:
-            if not self._running:
-                self._asked = 0
             self._running += 1
             self._asked += size
             if sys.platform == "linux":
@@ -69,10 +67,11 @@ class Bounds:
                 _limit(resource.RLIMIT_FSIZE, min(half, self._longest))
             self._changes.notify()
 
-    def leave(self) -> None:
-        """Ends a request."""
+    def leave(self, size: int) -> None:
+        """Ends a request that might take so many bytes, and no longer has them."""
         with self._changes:
             self._running -= 1
+            self._asked -= size
 
     @property
     def worn(self) -> bool:
@@ -184,7 +183,7 @@ def main() -> None:
     bounds = Bounds(partial(end, FULL))
 
     def answer(number: int, most: int, request: bytes) -> None:
-        data = b""
+        data, found, arguments = b"", None, ()
         try:
             try:
                 arguments, words = pickle.loads(request)  # noqa: S301 - as above
@@ -198,7 +197,7 @@ def main() -> None:
             except MemoryError:
                 raise
             except BaseException as error:  # noqa: BLE001 - of any package
-                head = fault(error)
+                head, data = fault(error), b""
             line = json.dumps({"number": number, "worn": bounds.worn, **head}).encode()
             with writing:
                 target.write(line + b"\n")
@@ -206,7 +205,9 @@ def main() -> None:
                 target.flush()
         except BaseException:  # noqa: BLE001 - without memory nothing is sure to go on
             end(FULL)
-        bounds.leave()
+        size = most + len(request)
+        del data, found, arguments, request
+        bounds.leave(size)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
