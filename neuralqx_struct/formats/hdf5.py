@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 import threading
 import weakref
 from functools import partial
@@ -47,11 +45,14 @@ from neuralqx_struct.formats.table import (
 )
 from neuralqx_struct.manifest import raise_findings
 from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.places.apart import started
 from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import is_unicode
 from neuralqx_struct.references import imported
 
 if TYPE_CHECKING:
+    import subprocess
+
     import numpy as np
 
     Array = np.ndarray[Any, Any]
@@ -85,14 +86,7 @@ class Reader:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            paths = json.dumps([each for each in sys.path if isinstance(each, str) and each])
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, and no shell
-                # Without the site module it starts in half the time, and no folder of the caller is looked in.
-                [sys.executable, "-I", "-S", hdf5_reader.__file__, paths],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
+            self._process = started(hdf5_reader.__file__)
             weakref.finalize(self, _ended, self._process)
         return self._process
 

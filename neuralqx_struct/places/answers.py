@@ -78,14 +78,8 @@ class Content:
 
 
 def bounded(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of fsspec for a URL, with those that bound the answers; of a chain of protocols, those of each."""
-    first, *inner = url.partition("://")[0].lower().split("::")
-    made = {**options, **_own(first, options)}
-    for protocol in inner:
-        given = made.get(protocol) or {}
-        if own := _own(protocol, given):
-            made[protocol] = {**given, **own}
-    return made
+    """The options of fsspec for a URL, with those that bound the answers."""
+    return {**options, **_own(url.partition("://")[0].lower(), options)}
 
 
 def _own(protocol: str, options: Mapping[str, Any]) -> dict[str, Any]:

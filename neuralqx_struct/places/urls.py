@@ -340,9 +340,14 @@ def place_of(path: str | os.PathLike[str] | RemotePath, options: Options | None 
 def located(url: str, options: Options | None = None) -> RemotePath:
     """The file or folder behind a URL; the arguments are those of :func:`place_of`."""
     core = imported("fsspec.core", "remote", "URLs")
+    from neuralqx_struct.places import far
+
     named = RemotePath(None, "", url, tuple(_secrets(url, options or {})))
     with named.reading():
-        files, place = core.url_to_fs(url, **answers.bounded(url, options or {}))
+        found = far.url_to_fs(url, options or {}) if far.is_far(url) else None
+        if found is None:
+            found = core.url_to_fs(url, **answers.bounded(url, options or {}))
+        files, place = found
     return RemotePath(files, place, url, tuple(_secrets(url, options or {})))
 
 

@@ -166,8 +166,6 @@ def test_google_cloud_storage(server, little, monkeypatch):
             work()
 
 
-def test_options_of_a_chain_go_to_each_protocol():
-    made = answers.bounded("simplecache::s3://bucket/m", {"s3": {"key": "AKIDFORTESTS"}})
-    assert made["s3"]["key"] == "AKIDFORTESTS" and "config_kwargs" in made["s3"]
+def test_options_of_the_user_take_the_place_of_the_bounds():
     own = {"config_kwargs": {"http_session_cls": object, "read_timeout": 1}}
     assert answers.bounded("s3://bucket/m", own) == own
