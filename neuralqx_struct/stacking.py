@@ -24,7 +24,7 @@ import numpy as np
 from neuralqx_struct.errors import Diagnostic, ValidationError, within_stack
 from neuralqx_struct.fieldspec import FieldKind, is_struct
 from neuralqx_struct.paths import FieldName, Path, format_path
-from neuralqx_struct.printing import brief
+from neuralqx_struct.printing import brief, brief_array
 from neuralqx_struct.struct.equality import is_jax_array, same_static
 from neuralqx_struct.struct.pytree import path_parts
 
@@ -223,7 +223,7 @@ def _form(leaf: Any) -> tuple[Any, ...]:
 
 def _difference(first: Any, other: Any) -> tuple[tuple[str, str], str]:
     """The texts of two arrays that cannot be stacked, and the fix."""
-    here, there = _shown(first), _shown(other)
+    here, there = brief_array(first), brief_array(other)
     if np.shape(first) != np.shape(other):
         hint = "arrays of different shapes stay in a list, declared as list[...]; or pad them to one shape"
         return (here, there), hint
@@ -238,10 +238,6 @@ def _difference(first: Any, other: Any) -> tuple[tuple[str, str], str]:
     weak = "of a weak type"  # as of jnp.asarray(1.0)
     texts = (f"{here} {weak}", here) if first.weak_type else (here, f"{there} {weak}")
     return texts, f"give both the dtype, as in jnp.asarray(x, {str(first.dtype)!r})"
-
-
-def _shown(leaf: Any) -> str:
-    return f"{leaf.dtype}[{', '.join(map(str, np.shape(leaf)))}]"
 
 
 def _stacked(row: tuple[Any, ...]) -> Any:

@@ -45,7 +45,7 @@ from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import LAYER, Walk, until_mark, value_hint
 from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.paths import array_name
-from neuralqx_struct.printing import brief_scalar
+from neuralqx_struct.printing import brief_array, brief_scalar
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
@@ -128,7 +128,7 @@ class FileWalk(Walk):
         array = self.files.get(name)
         if array is not None:
             self.misplaced.add(name)
-            shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+            shape = brief_array(array)
             got = f"the array {name!r} of type {shape}"
             start = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and "
             hint = Hint(start, hint)
@@ -310,8 +310,7 @@ class AdoptionPlan(Plan):
         known = [] if self.walk.missing else [*claims][:_MOST_COMPARED]
         for number, name in enumerate(extra[: MAX_PROBLEMS + 1]):
             meant = did_you_mean(name, known) if number < _MOST_HINTS else None
-            array = self.files[name]
-            shown = f"{array.dtype}{[*array.shape]}"
+            shown = brief_array(self.files[name])
             message = f"expected a field for the array {name!r}, got none\nit is {shown}"
             hint = meant or "name it in the layout, or list it under `ignore:`"
             self.report("NQX706", "$", message, hint)

@@ -35,7 +35,7 @@ from neuralqx_struct.expressions.functions import Items, is_array, items_of
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.manifest.kinds import KINDS, STRUCT, Node
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.printing import brief_scalar
+from neuralqx_struct.printing import brief_array, brief_scalar
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.bounds import is_limited, length_misses, scalar_misses
 from neuralqx_struct.schema.conditions import (
@@ -94,11 +94,7 @@ class Seen(NamedTuple):
             return self.name
         if self.sort == "struct":
             return self.refs[0].rpartition(":")[2]
-        return (
-            brief_scalar(self.value)
-            if self.sort == "scalar"
-            else f"{self.dtype}[{', '.join(map(str, self.shape))}]"
-        )
+        return brief_scalar(self.value) if self.sort == "scalar" else brief_array(self)
 
     @property
     def held(self) -> Any:
