@@ -39,6 +39,7 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
 from neuralqx_struct.filters.predicates import node_tags
 from neuralqx_struct.manifest.kinds import EXTERNAL, KINDS, STRUCT
+from neuralqx_struct.matching import without_value
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.references import class_ref, is_schema_ref, stored_class
 from neuralqx_struct.struct.lifecycle import verify
@@ -288,9 +289,7 @@ def _lacking(name: str, decoder: StructDecoder, stored: Mapping[str, Node]) -> D
     )
     if meant:
         hint = f"the payload has a field that is not in the class: {meant} add aliases=({name!r},)"
-    message = "expected a stored value or a default, got neither"
-    path = f"{format_path(decoder.path)}.{name}"
-    return Diagnostic("NQX414", "error", message, path, hint=hint)
+    return without_value(f"{format_path(decoder.path)}.{name}", hint)
 
 
 def _note_unknown(name: str, cls: type, decoder: StructDecoder) -> None:

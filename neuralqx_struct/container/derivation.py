@@ -25,12 +25,12 @@ from jax.tree_util import GetAttrKey
 
 from neuralqx_struct.errors import (
     MOST_HINTS,
-    Diagnostic,
     SerializationError,
     ValidationError,
     did_you_mean,
 )
 from neuralqx_struct.fieldspec import Names, Values, is_struct
+from neuralqx_struct.matching import match, unknown_field, without_value
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.struct.pytree import Layout, Pair
 from neuralqx_struct.struct.registration import Flat, names_of, register_pytree_type
@@ -68,6 +68,10 @@ def fresh(value: Any) -> Any:
     return value.copy() if type(value) is np.ndarray else value
 
 
+_REMOVED = "keep removed fields readable until no stored object has them"
+_ADDED = "give the field a default: objects that were stored before it was added have none"
+
+
 def complete(
     cls: type,
     stored: Values,
@@ -84,26 +88,15 @@ def complete(
         >>> complete(complex, {"real": 1.5}, ["real", "imag"], ["imag"].__contains__, lambda name: 0.0)
         {'real': 1.5, 'imag': 0.0}
     """
-    problems: list[Diagnostic] = []
-
-    def refuse(name: Any, code: str, message: str, hint: str) -> None:
+    names = match(stored, known)
+    problems = []
+    for name, verdict in names.items():
         path = f"{cls.__name__}.{name}"
-        problems.append(Diagnostic(code, "error", message, path, hint=hint))
-
-    fields = frozenset(known)
-    for name in stored:
-        if name not in fields:
-            message = f"expected a field of {cls.__name__}, got {name!r}, which it does not have"
-            remedy = "keep removed fields readable until no stored object has them"
-            meant = did_you_mean(str(name), known) if len(problems) < MOST_HINTS else None
-            refuse(name, "NQX415", message, meant or remedy)
-    for name in known:
-        if name not in stored and not has_default(name):
-            message = "expected a stored value or a default, got neither"
-            remedy = (
-                "give the field a default: objects that were stored before it was added have none"
-            )
-            refuse(name, "NQX414", message, remedy)
+        if verdict == "extra":
+            meant = names.meant(name) if len(problems) < MOST_HINTS else None
+            problems.append(unknown_field(path, name, cls.__name__, meant or _REMOVED))
+        elif verdict == "missing" and not has_default(name):
+            problems.append(without_value(path, _ADDED))
     if problems:
         raise SerializationError(problems)
     return {name: stored[name] if name in stored else default(name) for name in known}

@@ -26,7 +26,6 @@ from neuralqx_struct.errors import (
     SchemaError,
     SerializationError,
     ValidationError,
-    did_you_mean,
 )
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
@@ -34,6 +33,7 @@ from neuralqx_struct.expressions.exact import number_of, numbers_in, plain_numbe
 from neuralqx_struct.expressions.functions import Items, is_array, items_of
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.manifest.kinds import KINDS, STRUCT, Node
+from neuralqx_struct.matching import match, unfit, unknown_field
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_array, brief_scalar
 from neuralqx_struct.references import SchemaRef
@@ -362,11 +362,6 @@ class _Walk:
         self.constrained: list[Instance] = []
         self.chosen: dict[str, tuple[str, Path]] = {}  # dtype and first array of each choice
 
-    @property
-    def hints(self) -> bool:
-        """True while names like a wrong one are looked for, which takes time."""
-        return len(self.found) < MOST_HINTS
-
     def report(self, code: str, path: Path, message: str, hint: str | None = None) -> None:
         """Adds a problem."""
         self.found.append(Diagnostic(code, "error", message, path=format_path(path), hint=hint))
@@ -405,11 +400,6 @@ class _Walk:
             field_name = field.name
             where = (*path, field_name)
             if field_name not in items:
-                if field.declaration.stored and self.closed:
-                    others = (str(n) for n in items if n not in declaration.fields)
-                    hint = did_you_mean(field_name, others) if self.hints else None
-                    wanted = f"expected {field.declaration.text}, got nothing"
-                    self.report("NQX414", where, wanted, hint)
                 continue
             here = read(items[field_name])
             if field.checked:
@@ -418,13 +408,24 @@ class _Walk:
                 dims.know(field_name, here.held, format_path(where))
         if is_root:
             self.know_values(declaration, seen, dims)
-        for unknown in items if self.closed else ():
-            if unknown not in declaration.fields:
-                hint = did_you_mean(str(unknown), declaration.fields) if self.hints else None
-                message = f"expected a field of {name}, got {str(unknown)!r}"
-                self.report("NQX415", (*path, FieldName(unknown)), message, hint)
+        if self.closed and items.keys() != declaration.fields.keys():
+            self.names(name, seen, path)
         if declaration.constraints or (self.closed and declaration.derivations):
             self.constrained.append(Instance(self.document, declaration, seen, path, dims, axes))
+
+    def names(self, struct: str, seen: Seen, path: Path) -> None:
+        """Reports the fields that a struct lacks, and those that are not declared."""
+        fields = self.document.structs[struct].fields
+        names = match(seen.items, fields)
+        for name in names.having("missing", "extra"):
+            if name in fields and not fields[name].stored:
+                continue
+            at = format_path((*path, FieldName(name)))
+            hint = names.meant(name) if len(self.found) < MOST_HINTS else None  # it takes time
+            if name in fields:
+                self.found.append(unfit("missing", at, fields[name].text, hint=hint))
+            else:
+                self.found.append(unknown_field(at, name, struct, hint))
 
     def know_values(self, declaration: StructDeclaration, seen: Seen, dims: Solver) -> None:
         """Gives equations the values that the fields of the root have for them."""
