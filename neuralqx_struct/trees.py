@@ -170,11 +170,6 @@ class Beside(NamedTuple):
     want: Any
     verdict: Verdict
 
-    @property
-    def are_arrays(self) -> bool:
-        """True if both have a dtype and a shape."""
-        return Form.of(self.have) is not None and Form.of(self.want) is not None
-
     def finding(
         self, origin: str, hint: str, *, where: str = "", code: str | None = None
     ) -> Diagnostic:

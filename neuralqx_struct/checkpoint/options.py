@@ -32,10 +32,11 @@ from neuralqx_struct.filters import parse
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.formats.store import Progress
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.matching import Form
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import brief
-from neuralqx_struct.trees import beside, flattened, leaves_with_paths, paths_of
+from neuralqx_struct.trees import Beside, beside, flattened, leaves_with_paths, paths_of
 from neuralqx_struct.types.arrays import DtypeHint
 
 __all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options", "with_reason"]
@@ -83,7 +84,7 @@ def require_like(value: Any, like: Any, *, whole: bool) -> None:
         SerializationError: It has another one, with every difference, or the first ones of very many.
     """
     differing = (
-        each.finding("like=", _CONVERT if each.verdict == "mistyped" and each.are_arrays else _HINT)
+        each.finding("like=", _CONVERT if _differ_in_dtype(each) else _HINT)
         for each in beside(value, like)
         if each.verdict != "fits" and (whole or each.have is not None)
     )
@@ -93,6 +94,10 @@ def require_like(value: Any, like: Any, *, whole: bool) -> None:
         found[-1] = Diagnostic("NQX411", "error", message, "$", hint=_HINT)
     if found:
         raise SerializationError(found)
+
+
+def _differ_in_dtype(found: Beside) -> bool:
+    return found.verdict == "mistyped" and None not in (Form.of(found.have), Form.of(found.want))
 
 
 def with_code(value: Any, like: Any, report: list[Diagnostic]) -> Any:

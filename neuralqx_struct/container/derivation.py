@@ -16,7 +16,7 @@ import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import jax
@@ -75,17 +75,20 @@ _ADDED = "give the field a default: objects that were stored before it was added
 def complete(
     cls: type,
     stored: Values,
-    known: Sequence[str],
-    has_default: Callable[[str], bool],
-    default: Callable[[str], Any],
+    known: Mapping[str, Callable[[], Any] | None],
 ) -> dict[str, Any]:
     """The values of all fields of a class: stored ones, and defaults of the others.
+
+    Args:
+        cls: The class.
+        stored: The stored values.
+        known: The fields, with functions that make their defaults; None for those without.
 
     Raises:
         SerializationError: With every stored field that is not known, and every field without a value.
 
     Example:
-        >>> complete(complex, {"real": 1.5}, ["real", "imag"], ["imag"].__contains__, lambda name: 0.0)
+        >>> complete(complex, {"real": 1.5}, {"real": None, "imag": float})
         {'real': 1.5, 'imag': 0.0}
     """
     names = match(stored, known)
@@ -95,11 +98,14 @@ def complete(
         if verdict == "extra":
             meant = names.meant(name) if len(problems) < MOST_HINTS else None
             problems.append(unknown_field(path, name, cls.__name__, meant or _REMOVED))
-        elif verdict == "missing" and not has_default(name):
+        elif verdict == "missing" and known[name] is None:
             problems.append(without_value(path, _ADDED))
     if problems:
         raise SerializationError(problems)
-    return {name: stored[name] if name in stored else default(name) for name in known}
+    return {
+        name: stored[name] if make is None or name in stored else make()
+        for name, make in known.items()
+    }
 
 
 class Hooks(NamedTuple):
@@ -213,7 +219,8 @@ class Derivation:
             return made
         defaults = self.defaults()
         stored = {**dict(items), **metadata}
-        values = complete(cls, stored, self.named, defaults.__contains__, defaults.__getitem__)
+        known = {n: partial(defaults.get, n) if n in defaults else None for n in self.named}
+        values = complete(cls, stored, known)
         children, aux = self.layout.pair(values, cls.__name__)
         return self.unflatten(aux, children)
 
