@@ -13,8 +13,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, Severity, did_you_mean
 
@@ -22,9 +21,12 @@ K = TypeVar("K", bound=Hashable)
 
 Verdict = Literal["fits", "missing", "extra", "mistyped", "misshapen"]
 
-_CODES: Final[Mapping[Verdict, str]] = MappingProxyType(
-    {"missing": "NQX414", "extra": "NQX415", "mistyped": "NQX411", "misshapen": "NQX412"}
-)
+_CODES: Mapping[Verdict, str] = {
+    "missing": "NQX414",
+    "extra": "NQX415",
+    "mistyped": "NQX411",
+    "misshapen": "NQX412",
+}
 
 
 class Form(NamedTuple):
@@ -58,7 +60,7 @@ def compared(have: Any, want: Any, kind: Callable[[Any], Any] = lambda form: for
 
 
 class Receipt(dict[K, Verdict]):
-    """The verdict about each name: those of the declaration in its order, then the others."""
+    """The verdict about each name: those of the declaration in its order, then the others; see :func:`match`."""
 
     def having(self, *verdicts: Verdict) -> list[K]:
         """The names with one of some verdicts."""
@@ -66,26 +68,19 @@ class Receipt(dict[K, Verdict]):
 
     def meant(self, name: K) -> str | None:
         """A hint with the name on the other side that is most like one that is missing or too many, or None."""
-        if self[name] == "missing":
-            others = self.having("extra")
-        else:
-            others = [each for each, verdict in self.items() if verdict != "extra"]
+        is_missing = self[name] == "missing"
+        others = self.having("extra") if is_missing else self.having("fits", "missing")
         return did_you_mean(str(name), map(str, others))
 
 
-def match(
-    have: Collection[K],
-    want: Iterable[K],
-    verdict: Callable[[K], Verdict] = lambda name: "fits",  # noqa: ARG005
-) -> Receipt[K]:
+def match(have: Collection[K], want: Iterable[K]) -> Receipt[K]:
     """Matches leaves by their names.
 
     Args:
         have: The names of the leaves.
         want: The names of the declaration.
-        verdict: The verdict about a name that both have, see :func:`compared`.
     """
-    found = Receipt({name: verdict(name) if name in have else "missing" for name in want})
+    found = Receipt[K]({name: "fits" if name in have else "missing" for name in want})
     found.update((name, "extra") for name in have if name not in found)
     return found
 
@@ -118,10 +113,9 @@ def unfit(
     return Diagnostic(code or _CODES[verdict], severity, message, path, hint=hint)
 
 
-def without_value(path: str, hint: str, severity: Severity = "error") -> Diagnostic:
+def without_value(path: str, hint: str) -> Diagnostic:
     """The finding about a field that has neither a stored value nor a default."""
-    wanted = "a stored value or a default"
-    return unfit("missing", path, wanted, "neither", hint=hint, severity=severity)
+    return unfit("missing", path, "a stored value or a default", "neither", hint=hint)
 
 
 def unknown_field(

@@ -32,18 +32,17 @@ from neuralqx_struct.filters import parse
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.formats.store import Progress
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.matching import Form
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import brief
-from neuralqx_struct.trees import Beside, beside, flattened, leaves_with_paths, paths_of
+from neuralqx_struct.trees import beside, flattened, leaves_with_paths, paths_of
 from neuralqx_struct.types.arrays import DtypeHint
 
 __all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options", "with_reason"]
 
 
 _HINT = "pass an object of the structure that was saved, or migrate the payload"
-_CONVERT = "pass dtype= to convert it, or another like="
+_CONVERT = "pass another like=; or dtype=, which converts arrays"
 
 
 _MOST = 10_000  # differences that are listed
@@ -84,7 +83,7 @@ def require_like(value: Any, like: Any, *, whole: bool) -> None:
         SerializationError: It has another one, with every difference, or the first ones of very many.
     """
     differing = (
-        each.finding("like=", _CONVERT if _differ_in_dtype(each) else _HINT)
+        each.finding("like=", _CONVERT if each.verdict == "mistyped" else _HINT)
         for each in beside(value, like)
         if each.verdict != "fits" and (whole or each.have is not None)
     )
@@ -94,10 +93,6 @@ def require_like(value: Any, like: Any, *, whole: bool) -> None:
         found[-1] = Diagnostic("NQX411", "error", message, "$", hint=_HINT)
     if found:
         raise SerializationError(found)
-
-
-def _differ_in_dtype(found: Beside) -> bool:
-    return found.verdict == "mistyped" and None not in (Form.of(found.have), Form.of(found.want))
 
 
 def with_code(value: Any, like: Any, report: list[Diagnostic]) -> Any:
