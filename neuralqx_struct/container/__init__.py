@@ -142,12 +142,13 @@ def deserialize(cls: type, items: Iterable[tuple[Hashable, Any]], metadata: Any)
         )
     if is_struct(cls):
         struct: Any = cls
+        stored: Any = {**dict(pairs), **metadata}
         known = {
             name: spec.make_default if spec.has_default else None
             for name, spec in struct.__nqx_fields__.items()
             if not spec.is_derived and not spec.reset and (spec.init or spec.should_serialize)
         }
-        return struct.__nqx_restore__(complete(cls, {**dict(pairs), **metadata}, known))
+        return struct.__nqx_restore__(complete(cls, stored, known))
     if derivation is not None:
         return derivation.whole(pairs, metadata)
     if cls in _BUILTIN:

@@ -92,7 +92,7 @@ def complete(
         {'real': 1.5, 'imag': 0.0}
     """
     names = match(stored, known)
-    problems = []
+    problems: list[Diagnostic] = []
     for name, verdict in names.items():
         path = f"{cls.__name__}.{name}"
         if verdict == "extra":
