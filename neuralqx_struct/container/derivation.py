@@ -25,6 +25,7 @@ from jax.tree_util import GetAttrKey
 
 from neuralqx_struct.errors import (
     MOST_HINTS,
+    Diagnostic,
     SerializationError,
     ValidationError,
     did_you_mean,

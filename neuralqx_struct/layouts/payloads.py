@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 #: The member of a bundle's metadata with the facts about the file that it was made from.
 FOREIGN = "foreign"
 _NONE: Mapping[str, Any] = MappingProxyType({})
-Leaves = Mapping[str, Any] | Iterable[tuple[Sequence[Any], Any]]
-"""Leaves by name in the order of the file, or with the keys on the way to them."""
 
 
 @collector_paused()
@@ -75,7 +73,7 @@ def adopted(
     *,
     report: list[Diagnostic] | None = None,
     limits: Limits | None = None,
-    like: Leaves | None = None,
+    like: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     order: Order = "file",
 ) -> Payload:
@@ -89,7 +87,7 @@ def adopted(
         values: Values and sizes that the file does not show, by path; they win over those of the layout.
         report: Receives a diagnostic for every default, and for every array that the layout ignores.
         limits: Sizes above which the file is refused.
-        like: The leaves of the object that was saved with their paths, for formats without names.
+        like: The object that was saved, or its leaves by name, for formats without names.
         storage_options: Options of fsspec for a URL, such as keys.
         order: Which arrays will be asked for.
 
@@ -282,7 +280,7 @@ def _open(
     source: Any,
     separator: str,
     limits: Limits | None = None,
-    like: Leaves | None = None,
+    like: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ForeignFile:
     """An open file of a path, or of arrays in memory."""
@@ -295,14 +293,11 @@ def _open(
         raise SerializationError(message, code="NQX401", hint="such as 'model.safetensors'")
     if isinstance(source, (str, Path)) and is_bundle(Path(source)):
         return _file_of_bundle(Path(source), separator, limits)
-    leaves = like
-    if like is not None and not isinstance(like, Mapping):
-        leaves = {joined(map(str, path), separator): leaf for path, leaf in like}
     return opened(
         source if isinstance(source, RemotePath) else os.fspath(source),
         separator=separator,
         limits=limits,
-        like=leaves,
+        like=like,
         storage_options=storage_options,
     )
 
