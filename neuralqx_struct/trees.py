@@ -325,7 +325,7 @@ def combine(*parts: T) -> T:
     """
     if not parts:
         raise ValueError("combine(): expected parts of one structure, got none")
-    flat = [flattened(part, _is_hole) for part in parts]
+    flat = [flattened(part, is_none) for part in parts]
     treedef = flat[0][1]
     for number, (_, other) in enumerate(flat):
         if other != treedef:
@@ -341,7 +341,7 @@ def combine(*parts: T) -> T:
         if len(present) > 1:
             clashes.append(place)
     if clashes:
-        paths = list(paths_of(parts[0], _is_hole))
+        paths = list(paths_of(parts[0], is_none))
         message = "expected a leaf in one part and None in the others, got several leaves"
         raise all_problems(
             "NQX429",
@@ -355,7 +355,7 @@ def combine(*parts: T) -> T:
 
 def _difference(first: Any, other: Any) -> str:
     """A place where two objects of different structures differ, in words."""
-    here, there = (dict.fromkeys(paths_of(part, _is_hole)) for part in (first, other))
+    here, there = (dict.fromkeys(paths_of(part, is_none)) for part in (first, other))
     alone = match(there, here).having("missing", "extra")
     if not alone:
         return "their leaves are at the same paths: classes, static fields or kinds of containers differ"
@@ -363,7 +363,8 @@ def _difference(first: Any, other: Any) -> str:
     return f"{format_path(alone[0])} is in one of them only{more}"
 
 
-def _is_hole(leaf: Any) -> bool:
+def is_none(leaf: Any) -> bool:
+    """True for None, which JAX takes for a node without leaves."""
     return leaf is None
 
 

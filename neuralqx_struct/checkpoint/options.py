@@ -35,7 +35,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import brief
-from neuralqx_struct.trees import beside, flattened, leaves_with_paths, paths_of
+from neuralqx_struct.trees import beside, flattened, is_none, leaves_with_paths, paths_of
 from neuralqx_struct.types.arrays import DtypeHint
 
 __all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options", "with_reason"]
@@ -97,13 +97,13 @@ def require_like(value: Any, like: Any, *, whole: bool) -> None:
 
 def with_code(value: Any, like: Any, report: list[Diagnostic]) -> Any:
     """The object with the code of another in place of None: it was saved without, as filters of Equinox leave it."""
-    leaves, structure = flattened(value, _is_none)
-    wanted, other = flattened(like, _is_none)
+    leaves, structure = flattened(value, is_none)
+    wanted, other = flattened(like, is_none)
     pairs = enumerate(zip(leaves, wanted, strict=False))
     places = [n for n, (held, code) in pairs if held is None and external_name(code) is not None]
     if not places or structure != other:
         return value
-    paths = [*paths_of(like, _is_none)]
+    paths = [*paths_of(like, is_none)]
     for place in places:
         leaves[place] = wanted[place]
         path = format_path(paths[place])
@@ -111,10 +111,6 @@ def with_code(value: Any, like: Any, report: list[Diagnostic]) -> Any:
             Diagnostic("NQX425", "info", "took the value of like=, the payload has none", path)
         )
     return jax.tree.unflatten(structure, leaves)
-
-
-def _is_none(value: Any) -> bool:
-    return value is None
 
 
 def shardings_like(like: Any, given: Any, limits: Limits) -> Any:

@@ -28,7 +28,6 @@ from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
     ValidationError,
-    did_you_mean,
 )
 from neuralqx_struct.fieldspec import Names, Values, is_struct
 from neuralqx_struct.matching import match, unknown_field, without_value
@@ -375,13 +374,11 @@ def derive(
 
 def _check_names(cls: type, names: Names) -> None:
     """Checks that a dataclass has fields of these names; those of other classes are known from their instances."""
-    known = (
-        [field.name for field in dataclasses.fields(cls)]
-        if dataclasses.is_dataclass(cls)
-        else names
-    )
-    unknown = [name for name in names if name not in known]
+    if not dataclasses.is_dataclass(cls):
+        return
+    found = match(names, [field.name for field in dataclasses.fields(cls)])
+    unknown = found.having("extra")
     if unknown:
-        hint = did_you_mean(unknown[0], known) or "check the spelling"
+        hint = found.meant(unknown[0]) or "check the spelling"
         got = ", ".join(map(repr, unknown))
         raise ValueError(f"{class_ref(cls)}: expected fields, got {got}; {hint}")

@@ -30,7 +30,6 @@ from neuralqx_struct.errors import (
     SchemaError,
     SerializationError,
     StructError,
-    did_you_mean,
     has_errors,
 )
 from neuralqx_struct.evolution.folders import is_bundle
@@ -46,6 +45,7 @@ from neuralqx_struct.layouts.release import ReleasePlan
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.matching import match
 from neuralqx_struct.places.urls import Place, RemotePath
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.lock import schema_member
@@ -392,13 +392,11 @@ def _require_used(
 ) -> None:
     """Checks that every value of the caller has a field or a size."""
     unused = [key for key in values if key not in given.used]
-    known = value_names(document, layout) if unused else ()
+    names = match(unused, value_names(document, layout) if unused else ())
     problems = []
-    for key in unused:
-        if key in known:
-            continue
+    for key in names.having("extra"):
         message = f"expected a field or a size in values=, got {key!r}, which is neither"
-        hint = did_you_mean(key, known) or "leave it out"
+        hint = names.meant(key) or "leave it out"
         problems.append(Diagnostic("NQX701", "error", message, hint=hint))
     if problems:
         raise SerializationError(problems)
