@@ -280,10 +280,7 @@ def merge(definition: Definition[T], *states: Mapping[Path, Any]) -> T:
             return merged
     merge_leaves(*(state.items() for state in states))
     names = match(held, paths)
-    alone = {
-        "none for": names.having("missing"),
-        "one too many at": names.having("extra"),
-    }
+    alone = {"none for": names.having("missing"), "one too many at": names.having("extra")}
     problems = [
         f"{words} {', '.join(map(format_path, some))}" for words, some in alone.items() if some
     ]

@@ -43,7 +43,7 @@ from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.layouts.warm_rules import RESIZINGS, Resize, WarmRules, read_rules, unfit
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
-from neuralqx_struct.matching import Form, compared
+from neuralqx_struct.matching import Form, compared, match
 from neuralqx_struct.paths import Path, match_glob
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.printing import array_text, brief, padded
@@ -271,13 +271,12 @@ def _shown(leaf: Any) -> str:
 
 
 class _Start:
-    """One warm start: the fresh leaves, the rules, and the stored leaves with a record of those that were used."""
+    """One warm start: the fresh leaves, the rules and the stored leaves."""
 
     def __init__(self, like: Any, rules: WarmRules, stored: dict[str, _Stored]) -> None:
         self.like = like
         self.rules = rules
         self.stored = stored
-        self.used: set[str] = set()
         self.lines: list[ReceiptLine] = []
         self.problems: list[Diagnostic] = []
 
@@ -285,8 +284,13 @@ class _Start:
         """The model and the receipt."""
         found = leaves_with_paths(self.like)
         self.check_rules([path for path, _ in found])
-        leaves = [self.leaf(path, fresh) for path, fresh in found]
-        for source in [each for each in self.stored if each not in self.used]:
+        sources = {
+            path: self.rules.source(_text(path))
+            for path, fresh in found
+            if external_name(fresh) is None  # no bundle has code
+        }
+        leaves = [self.leaf(path, each) if path in sources else each for path, each in found]
+        for source in match(self.stored, filter(None, sources.values())).having("extra"):
             self.left_over(source, *self.stored[source])
         if self.problems:
             raise SerializationError(self.problems)
@@ -295,13 +299,10 @@ class _Start:
 
     def leaf(self, path: Path, fresh: Any) -> Any:
         """The value of a leaf of the model, with its line."""
-        if external_name(fresh) is not None:  # no bundle has code
-            return fresh
         text = _text(path)
         source = self.rules.source(text)
         if source is None or source not in self.stored:
             return self.keep(text, fresh, "by a rule" if source is None else "not in the bundle")
-        self.used.add(source)
         held = stored = self.stored[source].leaf
         note = "" if source == text else f"from {source}"
         verdict = compared(_form(held), _form(fresh), _family)
