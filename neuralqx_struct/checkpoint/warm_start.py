@@ -305,7 +305,7 @@ class _Start:
             return self.keep(text, fresh, "by a rule" if source is None else "not in the bundle")
         held = stored = self.stored[source].leaf
         note = "" if source == text else f"from {source}"
-        verdict = compared(_form(held), _form(fresh), _family)
+        verdict = compared(_form(held), _form(fresh), lambda form: _family(form.dtype))
         if verdict == "mistyped":
             return self.keep(text, fresh, "another kind of value", _shown(stored))
         outcome: Outcome = "loaded"
@@ -383,9 +383,8 @@ def _unused(member: str, key: str, known: Any, where: str = "the model") -> Diag
 _FAMILIES = {"bool": "bool", "int": "integer", "float": "floating", "complex": "complex"}
 
 
-def _family(form: Form) -> str:
+def _family(name: str) -> str:
     """The family of a dtype or of a type of Python numbers; the dtype itself if it has none, as those of keys."""
-    name = form.dtype
     return _FAMILIES.get(name) or (DTYPES[name].family if name in DTYPES else name)
 
 
@@ -399,7 +398,7 @@ def _placed(held: Any, fresh: Any, path: str) -> Any:
         return type(fresh)(np.asarray(held).item())
     array = held
     if not is_key_array(held):
-        rounds = _family(Form(str(fresh.dtype), ())) in ("floating", "complex")
+        rounds = _family(str(fresh.dtype)) in ("floating", "complex")
         array = cast(np.asarray(held), str(fresh.dtype), exact=not rounds, path=path)
     if isinstance(fresh, np.ndarray):
         return np.array(array)
