@@ -13,6 +13,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, Severity, did_you_mean
@@ -27,6 +28,9 @@ _CODES: Mapping[Verdict, str] = {
     "mistyped": "NQX411",
     "misshapen": "NQX412",
 }
+
+
+_MOST_COMPARED = 10_000
 
 
 class Form(NamedTuple):
@@ -68,9 +72,14 @@ class Receipt(dict[K, Verdict]):
 
     def meant(self, name: K) -> str | None:
         """A hint with the name on the other side that is most like one that is missing or too many, or None."""
-        is_missing = self[name] == "missing"
-        others = self.having("extra") if is_missing else self.having("fits", "missing")
-        return did_you_mean(str(name), map(str, others))
+        return did_you_mean(str(name), self._sides[self[name] == "missing"])
+
+    @cached_property
+    def _sides(self) -> tuple[list[str], list[str]]:
+        """The first names of the declaration, and of the others; comparing with all takes time."""
+        sides = self.having("fits", "missing"), self.having("extra")
+        wanted, extra = ([*map(str, names[:_MOST_COMPARED])] for names in sides)
+        return wanted, extra
 
 
 def match(have: Collection[K], want: Iterable[K]) -> Receipt[K]:
