@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from neuralqx_struct.errors import Diagnostic, Severity, did_you_mean
+from neuralqx_struct.errors import MOST_HINTS, Diagnostic, Severity, did_you_mean
 
 K = TypeVar("K", bound=Hashable)
 
@@ -70,9 +70,18 @@ class Receipt(dict[K, Verdict]):
         """The names with one of some verdicts."""
         return [name for name, verdict in self.items() if verdict in verdicts]
 
-    def meant(self, name: K) -> str | None:
-        """A hint with the name on the other side that is most like one that is missing or too many, or None."""
-        return did_you_mean(str(name), self._sides[self[name] == "missing"])
+    def meant(self, name: K, before: int = 0) -> str | None:
+        """A hint with the name on the other side that is most like one that is missing or too many, or None.
+
+        Args:
+            name: The name.
+            before: The number of findings so far: after many of them there are no hints, for comparing takes time.
+        """
+        return (
+            None
+            if before >= MOST_HINTS
+            else did_you_mean(str(name), self._sides[self[name] == "missing"])
+        )
 
     @cached_property
     def _sides(self) -> tuple[list[str], list[str]]:

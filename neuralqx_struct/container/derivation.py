@@ -23,12 +23,7 @@ import jax
 import numpy as np
 from jax.tree_util import GetAttrKey
 
-from neuralqx_struct.errors import (
-    MOST_HINTS,
-    Diagnostic,
-    SerializationError,
-    ValidationError,
-)
+from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
 from neuralqx_struct.fieldspec import Names, Values, is_struct
 from neuralqx_struct.matching import match, unknown_field, without_value
 from neuralqx_struct.references import class_ref
@@ -93,13 +88,15 @@ def complete(
     """
     names = match(stored, known)
     problems: list[Diagnostic] = []
-    for name, verdict in names.items():
+    for name in names.having("missing", "extra"):
+        if known.get(name) is not None:
+            continue
         path = f"{cls.__name__}.{name}"
-        if verdict == "extra":
-            meant = names.meant(name) if len(problems) < MOST_HINTS else None
+        meant = names.meant(name, len(problems))
+        if name in known:
+            problems.append(without_value(path, meant or _ADDED))
+        else:
             problems.append(unknown_field(path, name, cls.__name__, meant or _REMOVED))
-        elif verdict == "missing" and known[name] is None:
-            problems.append(without_value(path, _ADDED))
     if problems:
         raise SerializationError(problems)
     return {

@@ -24,13 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, promotes
-from neuralqx_struct.errors import (
-    MOST_HINTS,
-    Diagnostic,
-    Hint,
-    SchemaError,
-    has_errors,
-)
+from neuralqx_struct.errors import Diagnostic, Hint, SchemaError, has_errors
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Source
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.reading import LazyArrays
@@ -299,13 +293,14 @@ class AdoptionPlan(Plan):
             [*claims, *(name for _, name in missing)],
         )
         for number, (place, name) in enumerate(missing[: MAX_PROBLEMS + 1]):
-            meant = names.meant(name) if number < MOST_HINTS else None
-            hint = meant or "correct the name in the layout, or declare the field `| null`"
+            hint = (
+                names.meant(name, number)
+                or "correct the name in the layout, or declare the field `| null`"
+            )
             wanted = f"an array {name!r} in the file"
             self.found.append(unfit("missing", place.text, wanted, hint=hint, code="NQX705"))
         for number, name in enumerate(names.having("extra")[: MAX_PROBLEMS + 1]):
-            meant = names.meant(name) if number < MOST_HINTS else None
-            hint = meant or "name it in the layout, or list it under `ignore:`"
+            hint = names.meant(name, number) or "name it in the layout, or list it under `ignore:`"
             got = f"{name!r}, which it does not have\nit is {brief_array(self.files[name])}"
             wanted = "an array of the layout"
             self.found.append(unfit("extra", "$", wanted, got, hint=hint, code="NQX706"))

@@ -20,13 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from neuralqx_struct.dtypes import DTYPES
-from neuralqx_struct.errors import (
-    MOST_HINTS,
-    Diagnostic,
-    SchemaError,
-    SerializationError,
-    ValidationError,
-)
+from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.exact import number_of, numbers_in, plain_number
@@ -421,7 +415,7 @@ class _Walk:
             if name in fields and not fields[name].stored:
                 continue
             at = format_path((*path, FieldName(name)))
-            hint = names.meant(name) if len(self.found) < MOST_HINTS else None  # it takes time
+            hint = names.meant(name, len(self.found))
             if name in fields:
                 self.found.append(unfit("missing", at, fields[name].text, hint=hint))
             else:
