@@ -149,9 +149,14 @@ _PLAIN = frozenset({list, tuple, dict, set, frozenset, PathTree})
 _SCALARS = frozenset({int, float, bool, complex, type(None)})
 
 
+def array_text(dtype: object, shape: Iterable[object]) -> str:
+    """A dtype and a shape as ``complex64[12, 48]``."""
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
 def brief_array(value: Any) -> str:
-    """Returns dtype and shape as ``complex64[12, 48]``."""
-    return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    """The dtype and the shape of an array, see :func:`array_text`."""
+    return array_text(value.dtype, value.shape)
 
 
 def listed(names: Iterable[str], most: int = 20) -> str:

@@ -24,15 +24,14 @@ import numpy as np
 from neuralqx_struct.errors import Diagnostic, ValidationError, within_stack
 from neuralqx_struct.fieldspec import FieldKind, is_struct
 from neuralqx_struct.paths import FieldName, Path, format_path
-from neuralqx_struct.printing import brief
+from neuralqx_struct.printing import brief, brief_array
 from neuralqx_struct.struct.equality import is_jax_array, same_static
-from neuralqx_struct.struct.pytree import path_parts
+from neuralqx_struct.trees import beside, children_of, leaves_with_paths
 
 T = TypeVar("T")
 
 # JAX types its structures as unknown.
 _flatten: Any = jax.tree_util.tree_flatten
-_flatten_with_path: Any = jax.tree_util.tree_flatten_with_path
 _structure: Any = jax.tree_util.tree_structure
 
 _MOST_PROBLEMS = 20
@@ -71,11 +70,11 @@ def stack(items: Iterable[T]) -> T:
         leaves, other = _flatten(item)
         if other != treedef:
             message = f"expected one structure, got another in item {place}"
-            found = [*_differences(every[0], item, (), place)]
+            found = [*_differences(every[0], item, place)]
             problems += found or [_finding((), message, _SETTING)]
         columns.append(leaves)
     if not problems:
-        paths = [path_parts(keys) for keys, _ in _flatten_with_path(every[0])[0]]
+        paths = (path for path, _ in leaves_with_paths(every[0]))
         rows = zip(paths, zip(*columns, strict=True), strict=True)
         problems = [each for path, row in rows for each in _unlike(path, row)]
     _refuse(*problems)
@@ -175,13 +174,11 @@ def _count(stacked: Any, leaves: list[Any]) -> int:
         )
     first = next((np.shape(leaf)[0] for leaf in leaves if _kind(leaf) and np.shape(leaf)), None)
     problems = []
-    for keys, leaf in _flatten_with_path(stacked)[0]:
+    for path, leaf in leaves_with_paths(stacked):
         if not _kind(leaf) or np.shape(leaf)[:1] != (first,):
             size = "n" if first is None else first
             message = f"expected an array with a leading axis of size {size}, got {brief(leaf)}"
-            problems.append(
-                _finding(path_parts(keys), message, "every array of a stacked pytree has it")
-            )
+            problems.append(_finding(path, message, "every array of a stacked pytree has it"))
     _refuse(*problems)
     raise AssertionError  # a problem was found
 
@@ -212,7 +209,7 @@ def _unlike(path: Path, row: tuple[Any, ...]) -> Iterator[Diagnostic]:
             return
         if _form(leaf) != _form(first):
             (here, found), hint = _difference(first, leaf)
-            message = f"expected {here} as in item 0, got {found} in item {place}"
+            message = f"expected {here}, as in item 0, got {found} in item {place}"
             yield _finding(path, message, hint)
             return
 
@@ -223,7 +220,7 @@ def _form(leaf: Any) -> tuple[Any, ...]:
 
 def _difference(first: Any, other: Any) -> tuple[tuple[str, str], str]:
     """The texts of two arrays that cannot be stacked, and the fix."""
-    here, there = _shown(first), _shown(other)
+    here, there = brief_array(first), brief_array(other)
     if np.shape(first) != np.shape(other):
         hint = "arrays of different shapes stay in a list, declared as list[...]; or pad them to one shape"
         return (here, there), hint
@@ -240,10 +237,6 @@ def _difference(first: Any, other: Any) -> tuple[tuple[str, str], str]:
     return texts, f"give both the dtype, as in jnp.asarray(x, {str(first.dtype)!r})"
 
 
-def _shown(leaf: Any) -> str:
-    return f"{leaf.dtype}[{', '.join(map(str, np.shape(leaf)))}]"
-
-
 def _stacked(row: tuple[Any, ...]) -> Any:
     return jnp.stack(row) if _kind(row[0]) == "jax" else np.stack(row)
 
@@ -258,23 +251,18 @@ def _item(leaf: Any, index: Any) -> Any:
 # Pytrees of two structures.
 
 
-def _differences(first: Any, other: Any, path: Path, place: int) -> Iterator[Diagnostic]:
+def _differences(first: Any, other: Any, place: int) -> Iterator[Diagnostic]:
     """Yields the places where the structures of two pytrees differ."""
-    if type(first) is type(other) and is_struct(first):
-        yield from _settings(first, other, path, place)
-    here, there = _children(first), _children(other)
-    alike = _outline(first) == _outline(other)
-    if len(here) != len(there) or (not alike and type(first) is not type(other)):
-        message = f"expected {brief(first)} as in item 0, got {brief(other)} in item {place}"
-        yield _finding(path, message, "stack pytrees of one structure")
-        return
-    if not alike and not is_struct(first):
-        message = f"expected the same {type(first).__name__} as in item 0, got {brief(other)} in item {place}"
-        yield _finding(path, message, _SETTING)
-        return
-    for (key, a), (_, b) in zip(here, there, strict=True):
-        if _structure(a) != _structure(b):
-            yield from _differences(a, b, (*path, *path_parts(key)), place)
+    for each in beside(other, first):
+        before = each.want
+        if each.verdict != "fits":
+            hint = "stack pytrees of one structure"
+            yield each.finding("item 0", hint, where=f" in item {place}", code="NQX432")
+        elif is_struct(before):
+            yield from _settings(before, each.have, each.path, place)
+        elif _outline(before) != _outline(each.have) and _names(before) == _names(each.have):
+            message = f"expected the same {type(before).__name__}, as in item 0, got {brief(each.have)} in item {place}"
+            yield _finding(each.path, message, _SETTING)
 
 
 def _settings(first: Any, other: Any, path: Path, place: int) -> Iterator[Diagnostic]:
@@ -284,14 +272,12 @@ def _settings(first: Any, other: Any, path: Path, place: int) -> Iterator[Diagno
             continue
         a, b = getattr(first, name), getattr(other, name)
         if a is not b and not (spec.kind is FieldKind.STATIC and same_static(a, b)):
-            message = f"expected {brief(a)} as in item 0, got {brief(b)} in item {place}"
+            message = f"expected {brief(a)}, as in item 0, got {brief(b)} in item {place}"
             yield _finding((*path, FieldName(name, spec)), message, _SETTING)
 
 
-def _children(value: Any) -> list[tuple[Any, Any]]:
-    """The pytrees directly inside a value, with their keys; none of a leaf."""
-    found, treedef = _flatten_with_path(value, is_leaf=lambda each: each is not value)
-    return [] if jax.tree_util.treedef_is_leaf(treedef) else found
+def _names(value: Any) -> list[Path]:
+    return [*(children_of(value) or ())]
 
 
 def _outline(value: Any) -> Any:

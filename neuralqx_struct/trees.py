@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
 
 from jax.tree_util import tree_flatten, tree_flatten_with_path, tree_unflatten
 
@@ -31,7 +31,10 @@ from neuralqx_struct.filters.partition import (
     split_leaves,
 )
 from neuralqx_struct.filters.records import Filter, FilterError
+from neuralqx_struct.matching import Form, Verdict, compared, match, unfit
 from neuralqx_struct.paths import FieldName, Path, format_path
+from neuralqx_struct.printing import Text, array_text, brief
+from neuralqx_struct.references import class_ref, defined_again
 from neuralqx_struct.states import Definition, State
 from neuralqx_struct.struct.pytree import path_parts
 
@@ -39,6 +42,7 @@ __all__ = ["Definition", "State", "combine", "map_where", "merge", "partition", 
 
 T = TypeVar("T")
 Report: TypeAlias = list[Diagnostic] | None
+_ABSENT: Final = Text("nothing")
 
 
 def leaves_with_paths(obj: Any) -> list[tuple[Path, Any]]:
@@ -66,9 +70,9 @@ def _flattened_with_paths(obj: Any) -> tuple[list[Any], Any, tuple[Path, ...]]:
             if paths is not None:
                 _paths_of[treedef] = paths
     except TypeError:  # a registered class has auxiliary data without a hash
-        return leaves, treedef, tuple(_paths(obj))
+        return leaves, treedef, tuple(paths_of(obj))
     if paths is None:
-        paths = tuple(_paths(obj))
+        paths = tuple(paths_of(obj))
         with _lock:
             _paths_of[treedef] = paths
             while len(_paths_of) > _KEPT_PATHS:
@@ -117,7 +121,9 @@ def _unsorted(keys: Any, value: dict[Any, Any]) -> Diagnostic:
     )
 
 
-def _paths(obj: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Path]:
+def paths_of(obj: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Path]:
+    """Yields the path of each leaf; Variables of Flax are leaves with their type and tag."""
+
     def stops(value: Any) -> bool:
         return _is_variable(value) or (is_leaf is not None and is_leaf(value))
 
@@ -139,6 +145,81 @@ def _is_variable(value: Any) -> bool:
         base.__name__ == "Variable" and base.__module__.partition(".")[0] == "flax"
         for base in type(value).__mro__
     )
+
+
+def children_of(value: Any) -> dict[Path, Any] | None:
+    """The values directly inside a pytree node by their paths; None for a leaf."""
+    pairs, _ = tree_flatten_with_path(value, is_leaf=lambda each: each is not value)
+    if len(pairs) == 1 and pairs[0][1] is value:
+        return None
+    return {path_parts(keys): child for keys, child in pairs}
+
+
+class Beside(NamedTuple):
+    """The values of two pytrees at one place.
+
+    Attributes:
+        path: The place.
+        have: The value of the first.
+        want: That of the other.
+        verdict: Whether they are alike: of one class, or arrays of one dtype and shape.
+    """
+
+    path: Path
+    have: Any
+    want: Any
+    verdict: Verdict
+
+    def finding(
+        self, origin: str, hint: str, *, where: str = "", code: str | None = None
+    ) -> Diagnostic:
+        """The finding about values that are not alike.
+
+        Args:
+            origin: The name of the other pytree.
+            hint: The fix, but for a class that was defined again.
+            where: The place of the first.
+            code: The code, if it is that of no verdict.
+        """
+        hint = defined_again(type(self.have), type(self.want)) or hint
+        wanted, got = _shown(self.want), f"{_shown(self.have)}{where}"
+        at = format_path(self.path)
+        return unfit(self.verdict, at, wanted, got, origin=origin, hint=hint, code=code)
+
+
+def beside(have: Any, want: Any, path: Path = ()) -> Iterator[Beside]:
+    """Yields the values of two pytrees at each place; nothing inside those that are not alike."""
+    here, there = children_of(have), children_of(want)
+    if type(have) is not type(want) and not (_is_number(have, want) or _is_number(want, have)):
+        yield Beside(path, have, want, "mistyped")
+    elif here is None or there is None:
+        forms = Form.of(have), Form.of(want)
+        yield Beside(path, have, want, "fits" if None in forms else compared(*forms))
+    else:
+        yield Beside(path, have, want, "fits")
+        for part, verdict in match(here, there).items():
+            inner = (*path, *part)
+            if verdict == "fits":
+                yield from beside(here[part], there[part], inner)
+            else:
+                yield Beside(inner, here.get(part, _ABSENT), there.get(part, _ABSENT), verdict)
+
+
+def _is_number(value: Any, other: Any) -> bool:
+    """True for an array beside another, or one without axes beside the Python number that JAX makes it of."""
+    form = Form.of(value)
+    if form is None:
+        return False
+    is_plain = isinstance(other, (bool, int, float, complex))
+    return Form.of(other) is not None or (form.shape == () and is_plain)
+
+
+def _shown(value: Any) -> str:
+    form = Form.of(value)
+    if form is not None:
+        return array_text(form.dtype, map(brief, form.shape))
+    is_leaf = value is None or children_of(value) is None
+    return brief(value) if is_leaf else class_ref(type(value))
 
 
 # One overload for each number of states: mypy does not let a tuple of open length be unpacked into names.
@@ -198,11 +279,11 @@ def merge(definition: Definition[T], *states: Mapping[Path, Any]) -> T:
             merged: T = tree_unflatten(definition.treedef, [held[path] for path in paths])
             return merged
     merge_leaves(*(state.items() for state in states))
-    problems = []
-    for words, some, others in (("none for", paths, held), ("one too many at", held, set(paths))):
-        alone = [format_path(path) for path in some if path not in others]
-        if alone:
-            problems.append(f"{words} {', '.join(alone)}")
+    names = match(held, paths)
+    alone = {"none for": names.having("missing"), "one too many at": names.having("extra")}
+    problems = [
+        f"{words} {', '.join(map(format_path, some))}" for words, some in alone.items() if some
+    ]
     raise ValueError(
         f"merge(): expected one leaf for every path of the definition, got {' and '.join(problems)}"
     )
@@ -241,7 +322,7 @@ def combine(*parts: T) -> T:
     """
     if not parts:
         raise ValueError("combine(): expected parts of one structure, got none")
-    flat = [flattened(part, _is_hole) for part in parts]
+    flat = [flattened(part, is_none) for part in parts]
     treedef = flat[0][1]
     for number, (_, other) in enumerate(flat):
         if other != treedef:
@@ -257,7 +338,7 @@ def combine(*parts: T) -> T:
         if len(present) > 1:
             clashes.append(place)
     if clashes:
-        paths = list(_paths(parts[0], _is_hole))
+        paths = list(paths_of(parts[0], is_none))
         message = "expected a leaf in one part and None in the others, got several leaves"
         raise all_problems(
             "NQX429",
@@ -271,15 +352,16 @@ def combine(*parts: T) -> T:
 
 def _difference(first: Any, other: Any) -> str:
     """A place where two objects of different structures differ, in words."""
-    here, there = (dict.fromkeys(_paths(part, _is_hole)) for part in (first, other))
-    alone = [path for path in (*here, *there) if (path in here) != (path in there)]
+    here, there = (dict.fromkeys(paths_of(part, is_none)) for part in (first, other))
+    alone = match(there, here).having("missing", "extra")
     if not alone:
         return "their leaves are at the same paths: classes, static fields or kinds of containers differ"
     more = f", and {len(alone) - 1} more" if len(alone) > 1 else ""
     return f"{format_path(alone[0])} is in one of them only{more}"
 
 
-def _is_hole(leaf: Any) -> bool:
+def is_none(leaf: Any) -> bool:
+    """True for None, which JAX takes for a node without leaves."""
     return leaf is None
 
 

@@ -145,16 +145,19 @@ ONE = jnp.ones(2)
         (
             [Layer(ONE), Layer(ONE, rate=0.25)],
             "$.rate",
-            "expected 0.5 as in item 0, got 0.25 in item 1",
+            "expected 0.5, as in item 0, got 0.25 in item 1",
         ),
         ([Layer(ONE, rate=0.0), Layer(ONE, rate=-0.0)], "$.rate", "got -0.0 in item 1"),
         ([Layer(ONE, hook=print), Layer(ONE, hook=len)], "$.hook", "built-in function print"),
-        ([Layer(ONE), Layer(ONE, ONE)], "$.rest", "expected None as in item 0"),
-        ([Layer(ONE, [ONE]), Layer(ONE, [ONE, ONE])], "$.rest", "in item 1"),
-        ([Layer(ONE, {"a": ONE}), Layer(ONE, {"b": ONE})], "$.rest", "the same dict as in item 0"),
+        ([Layer(ONE), Layer(ONE, ONE)], "$.rest", "expected None, as in item 0"),
+        (
+            [Layer(ONE, [ONE]), Layer(ONE, [ONE, ONE])],
+            "$.rest[1]",
+            "expected nothing, as in item 0, got float32[2] in item 1",
+        ),
         ([Layer(ONE, Layer(ONE)), Layer(ONE, Layer(ONE, rate=1.0))], "$.rest.rate", "got 1.0"),
         ([Layer(ONE), [ONE]], "$", "in item 1"),
-        ([Layer(ONE), Layer(np.ones(2, "float32"))], "$.kernel", "of jax as in item 0"),
+        ([Layer(ONE), Layer(np.ones(2, "float32"))], "$.kernel", "of jax, as in item 0"),
         ([Layer(ONE), Layer(jnp.ones(3))], "$.kernel", "float32[3]"),
         ([Layer(ONE), Layer(jnp.ones(2, int))], "$.kernel", "int32[2]"),
         ([Layer(2.0)], "$.kernel", "expected an array, got 2.0 in item 0"),
@@ -166,12 +169,17 @@ def test_items_that_cannot_be_stacked(items, path, fragment):
     assert fragment in message
 
 
+def test_keys_that_differ_are_named_each():
+    items = [Layer(ONE, {"a": ONE}), Layer(ONE, {"b": ONE})]
+    assert [path for path, _ in refused(s.stack, items)] == ["$.rest['a']", "$.rest['b']"]
+
+
 @pytest.mark.parametrize(
     ("other", "message", "hint"),
     [
-        (jnp.ones(3), "float32[2] as in item 0, got float32[3]", "declared as list[...]"),
-        (jnp.ones(2, int), "float32[2] as in item 0, got int32[2]", "astype('float32')"),
-        (np.ones(2, "float32"), "of jax as in item 0, got float32[2] of numpy", "jnp.asarray"),
+        (jnp.ones(3), "float32[2], as in item 0, got float32[3]", "declared as list[...]"),
+        (jnp.ones(2, int), "float32[2], as in item 0, got int32[2]", "astype('float32')"),
+        (np.ones(2, "float32"), "of jax, as in item 0, got float32[2] of numpy", "jnp.asarray"),
         (jnp.broadcast_to(jnp.asarray(1.0), 2), "got float32[2] of a weak type", "'float32')"),
     ],
 )

@@ -102,19 +102,13 @@ class _Building:
             if key in declared:
                 at = (*place, FieldName(key))
                 stored[key] = self.value(value, declared[key].declared, classes, at, hooks=hooks)
-        known = [
-            key
+        known = {
+            key: spec.make_default if spec.has_default else None
             for key, spec in specs.items()
             if (not spec.is_derived and not spec.reset) or key in stored
-        ]
+        }
         try:
-            values = complete(
-                cls,
-                stored,
-                known,
-                lambda key: specs[key].has_default,
-                lambda key: specs[key].make_default(),
-            )
+            values = complete(cls, stored, known)
             if len(self.errors) > before:
                 return None  # a Struct inside is missing
             return (cls.__nqx_restore__ if hooks else cls.__nqx_assemble__)(values)

@@ -1,16 +1,13 @@
 """The options of loads: their names and types, their values as the decoder takes them, and the check of ``like=``.
 
 Example:
-    >>> import numpy as np
     >>> conversions({"float32": "bfloat16", "integer": "int16"})["int64"]
     'int16'
-    >>> [found.message for found in differences({"w": np.zeros(3)}, {"w": np.zeros(4)}, whole=True)]
-    ['expected float64[4], as in like=, got float64[3]']
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypedDict
@@ -35,23 +32,20 @@ from neuralqx_struct.filters import parse
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.formats.store import Progress
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.paths import Path, format_path
+from neuralqx_struct.paths import format_path
 from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import brief
-from neuralqx_struct.references import class_ref, defined_again
-from neuralqx_struct.struct.pytree import path_parts
-from neuralqx_struct.trees import flattened, leaves_with_paths
+from neuralqx_struct.trees import beside, flattened, is_none, leaves_with_paths, paths_of
 from neuralqx_struct.types.arrays import DtypeHint
 
 __all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options", "with_reason"]
 
 
 _HINT = "pass an object of the structure that was saved, or migrate the payload"
+_CONVERT = "pass another like=; or dtype=, which converts arrays"
 
 
 _MOST = 10_000  # differences that are listed
-
-Form = tuple[str, tuple[Any, ...]]
 
 
 def _require_bounded(like: Any, limits: Limits) -> None:
@@ -88,7 +82,12 @@ def require_like(value: Any, like: Any, *, whole: bool) -> None:
     Raises:
         SerializationError: It has another one, with every difference, or the first ones of very many.
     """
-    found = [*islice(differences(value, like, whole=whole), _MOST + 1)]
+    differing = (
+        each.finding("like=", _CONVERT if each.verdict == "mistyped" else _HINT)
+        for each in beside(value, like)
+        if each.verdict != "fits" and (whole or each.have is not None)
+    )
+    found = [*islice(differing, _MOST + 1)]
     if len(found) > _MOST:
         message = f"expected the structure of like=, got more than {_MOST} differences"
         found[-1] = Diagnostic("NQX411", "error", message, "$", hint=_HINT)
@@ -98,106 +97,20 @@ def require_like(value: Any, like: Any, *, whole: bool) -> None:
 
 def with_code(value: Any, like: Any, report: list[Diagnostic]) -> Any:
     """The object with the code of another in place of None: it was saved without, as filters of Equinox leave it."""
-    leaves, structure = flattened(value, _is_none)
-    wanted, other = flattened(like, _is_none)
+    leaves, structure = flattened(value, is_none)
+    wanted, other = flattened(like, is_none)
     pairs = enumerate(zip(leaves, wanted, strict=False))
     places = [n for n, (held, code) in pairs if held is None and external_name(code) is not None]
     if not places or structure != other:
         return value
-    keys, _ = jax.tree_util.tree_flatten_with_path(like, is_leaf=_is_none)
+    paths = [*paths_of(like, is_none)]
     for place in places:
         leaves[place] = wanted[place]
-        path = format_path(path_parts(keys[place][0]))
+        path = format_path(paths[place])
         report.append(
             Diagnostic("NQX425", "info", "took the value of like=, the payload has none", path)
         )
     return jax.tree.unflatten(structure, leaves)
-
-
-def _is_none(value: Any) -> bool:
-    return value is None
-
-
-def differences(
-    value: Any, like: Any, *, whole: bool, at: Path = (), origin: str = "like="
-) -> Iterator[Diagnostic]:
-    """Yields the differences in structure between an object and another, leaf by leaf.
-
-    Args:
-        value: The object.
-        like: The other.
-        whole: Whether the object has all of its leaves; else None matches any.
-        at: The path of both.
-        origin: The name of the other in messages.
-    """
-    if value is None and not whole:
-        return
-    here, there = _children(value), _children(like)
-    if type(value) is not type(like) and not (_is_number(value, like) or _is_number(like, value)):
-        yield _different("NQX411", at, like, value, origin)
-        return
-    if here is None or there is None:
-        yield from _leaves(value, like, at, origin)
-        return
-    for part, other in there.items():
-        inner = (*at, *part)
-        if part not in here:
-            yield _different("NQX414", inner, other, None, origin)
-        else:
-            yield from differences(here[part], other, whole=whole, at=inner, origin=origin)
-    for part, each in here.items():
-        if part not in there:
-            yield _different("NQX415", (*at, *part), None, each, origin)
-
-
-def _leaves(value: Any, like: Any, at: Path, origin: str) -> Iterator[Diagnostic]:
-    here, there = _form(value), _form(like)
-    if here is not None and there is not None and here != there:
-        code = "NQX412" if here[0] == there[0] else "NQX411"
-        yield _different(code, at, like, value, origin)
-
-
-def _different(code: str, at: Path, wanted: Any, got: Any, origin: str) -> Diagnostic:
-    message = f"expected {_shown(wanted)}, as in {origin}, got {_shown(got)}"
-    dtypes = code == "NQX411" and _form(wanted) is not None and _form(got) is not None
-    hint = "pass dtype= to convert it, or another like=" if dtypes else _HINT
-    hint = defined_again(type(got), type(wanted)) or hint
-    return Diagnostic(code, "error", message, format_path(at), hint=hint)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    form = _form(value)
-    if form is not None:
-        return f"{form[0]}[{', '.join(map(brief, form[1]))}]"
-    return brief(value) if _children(value) is None else class_ref(type(value))
-
-
-def _form(value: Any) -> Form | None:
-    """The dtype and the shape of an array; None for other values."""
-    try:
-        return str(value.dtype), tuple(value.shape)
-    except Exception:  # noqa: BLE001 - attributes of foreign objects may raise anything
-        return None
-
-
-def _is_number(value: Any, other: Any) -> bool:
-    """True for an array beside another, or one without axes beside the Python number that JAX makes it of."""
-    form = _form(value)
-    if form is None:
-        return False
-    return _form(other) is not None or (
-        form[1] == () and isinstance(other, (bool, int, float, complex))
-    )
-
-
-def _children(value: Any) -> dict[Path, Any] | None:
-    """The parts of a pytree node by their paths; None for a leaf."""
-    pairs, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda each: each is not value)
-    if len(pairs) == 1 and pairs[0][1] is value:
-        return None
-    return {path_parts(keys): child for keys, child in pairs}
 
 
 def shardings_like(like: Any, given: Any, limits: Limits) -> Any:

@@ -20,10 +20,11 @@ from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.codecs.nodes import unsaveable
 from neuralqx_struct.errors import Diagnostic, within_stack
 from neuralqx_struct.manifest.kinds import EXTERNAL
-from neuralqx_struct.paths import format_path
+from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.struct.pytree import path_parts
 from neuralqx_struct.tools.drafts import draft
+from neuralqx_struct.trees import children_of
 
 __all__ = ["schema_of"]
 
@@ -133,8 +134,8 @@ def _code_beside(value: Any, nodes: Mapping[str, Any]) -> list[str]:
 
 def _nodes_of(value: Any) -> dict[str, Any]:
     """The fields of a registered dataclass that are nodes."""
-    pairs = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda each: each is not value)[0]
-    return {str(keys[0].name): node for keys, node in pairs if keys and hasattr(keys[0], "name")}
+    inside = (children_of(value) or {}).items()
+    return {str(name): node for (name, *_), node in inside if isinstance(name, FieldName)}
 
 
 def _array(abstract: jax.ShapeDtypeStruct) -> Any:

@@ -43,9 +43,10 @@ from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.layouts.warm_rules import RESIZINGS, Resize, WarmRules, read_rules, unfit
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.matching import Form, compared, match
 from neuralqx_struct.paths import Path, match_glob
 from neuralqx_struct.places.urls import Options, Place, place_of
-from neuralqx_struct.printing import brief, padded
+from neuralqx_struct.printing import array_text, brief, padded
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.schema.series import Series, series_of
@@ -257,28 +258,25 @@ def _text(path: Path) -> str:
     return "/".join(map(str, path))
 
 
-def _form(leaf: Any) -> tuple[str, tuple[int, ...]] | None:
+def _form(leaf: Any) -> Form | None:
     """The dtype and shape of an array or a number; None for other values."""
     if isinstance(leaf, (bool, int, float, complex)):
-        return type(leaf).__name__, ()
-    if isinstance(leaf, (np.ndarray, np.generic, jax.Array, jax.ShapeDtypeStruct)):
-        return str(leaf.dtype), tuple(leaf.shape)
-    return None
+        return Form(type(leaf).__name__, ())
+    return Form.of(leaf)
 
 
 def _shown(leaf: Any) -> str:
     form = _form(leaf)
-    return brief(leaf) if form is None else f"{form[0]}[{', '.join(map(str, form[1]))}]"
+    return brief(leaf) if form is None else array_text(*form)
 
 
 class _Start:
-    """One warm start: the fresh leaves, the rules, and the stored leaves with a record of those that were used."""
+    """One warm start: the fresh leaves, the rules and the stored leaves."""
 
     def __init__(self, like: Any, rules: WarmRules, stored: dict[str, _Stored]) -> None:
         self.like = like
         self.rules = rules
         self.stored = stored
-        self.used: set[str] = set()
         self.lines: list[ReceiptLine] = []
         self.problems: list[Diagnostic] = []
 
@@ -286,8 +284,13 @@ class _Start:
         """The model and the receipt."""
         found = leaves_with_paths(self.like)
         self.check_rules([path for path, _ in found])
-        leaves = [self.leaf(path, fresh) for path, fresh in found]
-        for source in [each for each in self.stored if each not in self.used]:
+        sources = {
+            path: self.rules.source(_text(path))
+            for path, fresh in found
+            if external_name(fresh) is None  # no bundle has code
+        }
+        leaves = [self.leaf(path, each) if path in sources else each for path, each in found]
+        for source in match(self.stored, filter(None, sources.values())).having("extra"):
             self.left_over(source, *self.stored[source])
         if self.problems:
             raise SerializationError(self.problems)
@@ -296,19 +299,17 @@ class _Start:
 
     def leaf(self, path: Path, fresh: Any) -> Any:
         """The value of a leaf of the model, with its line."""
-        if external_name(fresh) is not None:  # no bundle has code
-            return fresh
         text = _text(path)
         source = self.rules.source(text)
         if source is None or source not in self.stored:
             return self.keep(text, fresh, "by a rule" if source is None else "not in the bundle")
-        self.used.add(source)
         held = stored = self.stored[source].leaf
         note = "" if source == text else f"from {source}"
-        if _family(_form(held)) != _family(_form(fresh)):
+        verdict = compared(_form(held), _form(fresh), lambda form: _family(form.dtype))
+        if verdict == "mistyped":
             return self.keep(text, fresh, "another kind of value", _shown(stored))
         outcome: Outcome = "loaded"
-        if np.shape(held) != np.shape(fresh):
+        if verdict == "misshapen":
             globs = self.rules.sizes.items()
             how = next((how for glob, how in globs if match_glob(glob, path)), None)
             if how is None:
@@ -382,11 +383,8 @@ def _unused(member: str, key: str, known: Any, where: str = "the model") -> Diag
 _FAMILIES = {"bool": "bool", "int": "integer", "float": "floating", "complex": "complex"}
 
 
-def _family(form: tuple[str, Any] | None) -> str | None:
+def _family(name: str) -> str:
     """The family of a dtype or of a type of Python numbers; the dtype itself if it has none, as those of keys."""
-    if form is None:
-        return None
-    name = form[0]
     return _FAMILIES.get(name) or (DTYPES[name].family if name in DTYPES else name)
 
 
@@ -400,7 +398,7 @@ def _placed(held: Any, fresh: Any, path: str) -> Any:
         return type(fresh)(np.asarray(held).item())
     array = held
     if not is_key_array(held):
-        rounds = _family(_form(fresh)) in ("floating", "complex")
+        rounds = _family(str(fresh.dtype)) in ("floating", "complex")
         array = cast(np.asarray(held), str(fresh.dtype), exact=not rounds, path=path)
     if isinstance(fresh, np.ndarray):
         return np.array(array)

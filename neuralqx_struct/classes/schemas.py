@@ -131,11 +131,7 @@ class Schema:
         from neuralqx_struct.layouts.payloads import adopted
 
         root = self.root  # the error without JAX names it
-        from neuralqx_struct.trees import leaves_with_paths
-
         saved = None if isinstance(options.get("like"), root) else options.pop("like", None)
-        if saved is not None and not isinstance(saved, Mapping):
-            saved = leaves_with_paths(saved)
         payload = adopted(
             self._series,
             layout,

@@ -37,6 +37,7 @@ from neuralqx_struct.errors import (
     did_you_mean,
 )
 from neuralqx_struct.manifest.kinds import EXTERNAL, KINDS
+from neuralqx_struct.matching import unknown_field, without_value
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.references import alias_hint, class_ref, find_class, is_schema_ref
 
@@ -205,10 +206,9 @@ def _decode_fields(cls: Any, names: Sequence[str], node: Members, decoder: Class
         elif held:
             values[name] = decoder.decode(child, key)
         else:
-            message = "expected a stored value or a default, got neither"
             hint = f"give the field a default, pass fill={{{name!r}: ...}}; {_steps(cls)}"
             path = format_path((*decoder.path, key))
-            decoder.problems.append(Diagnostic("NQX414", "error", message, path, hint=hint))
+            decoder.problems.append(without_value(path, hint))
     for name in stored:
         note_unknown(name, cls, decoder, _steps(cls))
     return values if len(decoder.problems) == problems else None
@@ -225,11 +225,10 @@ def note_unknown(name: str, cls: type, decoder: ClassDecoder, fix: str) -> None:
     """Adds the finding about a stored field that a class lacks, to the problems or to the report."""
     options = decoder.options
     severity = _SEVERITY[options.unknown]
-    message = f"expected a field of {cls.__name__}, got {name!r}, which it does not have"
     path = format_path((*decoder.path, FieldName(name)))
     hint = f"{fix}, or drop it with unknown='drop'"
     found = decoder.problems if severity == "error" else options.report
-    found.append(Diagnostic("NQX415", severity, message, path, hint=hint))
+    found.append(unknown_field(path, name, cls.__name__, hint, severity))
 
 
 def _is_namedtuple_type(cls: type) -> bool:

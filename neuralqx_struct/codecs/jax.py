@@ -37,6 +37,7 @@ from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY
 from neuralqx_struct.manifest.payload import StoredArrays
 from neuralqx_struct.paths import format_path
+from neuralqx_struct.printing import brief_array
 from neuralqx_struct.struct.binding import ClassDocument
 from neuralqx_struct.struct.equality import is_key_array
 
@@ -300,8 +301,7 @@ def _decode_key(node: Members, decoder: StructDecoder) -> Any:
             lambda: jax.random.wrap_key_data(jnp.asarray(data), impl=impl),
         )
     except (ValueError, TypeError, AssertionError, IndexError) as error:
-        got = f"{data.dtype}{list(data.shape)}"
-        message = f"expected the words of a {impl[:60]} key, got {got}\n{error}"
+        message = f"expected the words of a {impl[:60]} key, got {brief_array(data)}\n{error}"
         raise SerializationError(message, code="NQX420") from None
     finally:
         decoder.stand_in = None

@@ -39,6 +39,7 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.fieldspec import FieldSpec, is_struct, tagged
 from neuralqx_struct.filters.predicates import node_tags
 from neuralqx_struct.manifest.kinds import EXTERNAL, KINDS, STRUCT
+from neuralqx_struct.matching import without_value
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.references import class_ref, is_schema_ref, stored_class
 from neuralqx_struct.struct.lifecycle import verify
@@ -211,6 +212,9 @@ def _encode_struct(value: Any, encoder: StructEncoder) -> Members:
     return {"type": ref, "fields": fields}
 
 
+_REMOVED = "write a migration that renames or removes it"
+
+
 def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
     options, hooks = decoder.options, decoder.hooks
     cls = decoder.resolve(node["type"], "a Struct class", is_struct)
@@ -241,8 +245,10 @@ def _decode_struct(node: Members, decoder: StructDecoder) -> Any:
             decoder.hooks = hooks and name not in cls.__nqx_stacked__
             values[name] = decoder.decode(child, key)
     decoder.hooks = hooks
+    is_own = not is_schema_ref(class_ref(cls))
     for name in stored:
-        _note_unknown(name, cls, decoder)
+        renamed = f"was it renamed? add aliases=({name!r},) to the renamed field"
+        note_unknown(name, cls, decoder, renamed if is_own else _REMOVED)
     if len(decoder.problems) > problems:
         return None
     if is_schema_ref(node["type"]):
@@ -288,16 +294,7 @@ def _lacking(name: str, decoder: StructDecoder, stored: Mapping[str, Node]) -> D
     )
     if meant:
         hint = f"the payload has a field that is not in the class: {meant} add aliases=({name!r},)"
-    message = "expected a stored value or a default, got neither"
-    path = f"{format_path(decoder.path)}.{name}"
-    return Diagnostic("NQX414", "error", message, path, hint=hint)
-
-
-def _note_unknown(name: str, cls: type, decoder: StructDecoder) -> None:
-    fix = "write a migration that renames or removes it"
-    if not is_schema_ref(class_ref(cls)):
-        fix = f"was it renamed? add aliases=({name!r},) to the renamed field"
-    note_unknown(name, cls, decoder, fix)
+    return without_value(f"{format_path(decoder.path)}.{name}", hint)
 
 
 def _decode_parts(node: Members, decoder: ClassDecoder) -> Any:

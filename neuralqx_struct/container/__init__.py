@@ -142,20 +142,13 @@ def deserialize(cls: type, items: Iterable[tuple[Hashable, Any]], metadata: Any)
         )
     if is_struct(cls):
         struct: Any = cls
-        specs = struct.__nqx_fields__
-        known = []
-        for name, spec in specs.items():
-            if not spec.is_derived and not spec.reset and (spec.init or spec.should_serialize):
-                known.append(name)
         stored: Any = {**dict(pairs), **metadata}
-        values = complete(
-            cls,
-            stored,
-            known,
-            lambda name: specs[name].has_default,
-            lambda name: specs[name].make_default(),
-        )
-        return struct.__nqx_restore__(values)
+        known = {
+            name: spec.make_default if spec.has_default else None
+            for name, spec in struct.__nqx_fields__.items()
+            if not spec.is_derived and not spec.reset and (spec.init or spec.should_serialize)
+        }
+        return struct.__nqx_restore__(complete(cls, stored, known))
     if derivation is not None:
         return derivation.whole(pairs, metadata)
     if cls in _BUILTIN:

@@ -16,21 +16,16 @@ import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import jax
 import numpy as np
 from jax.tree_util import GetAttrKey
 
-from neuralqx_struct.errors import (
-    MOST_HINTS,
-    Diagnostic,
-    SerializationError,
-    ValidationError,
-    did_you_mean,
-)
+from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
 from neuralqx_struct.fieldspec import Names, Values, is_struct
+from neuralqx_struct.matching import match, unknown_field, without_value
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.struct.pytree import Layout, Pair
 from neuralqx_struct.struct.registration import Flat, names_of, register_pytree_type
@@ -68,45 +63,46 @@ def fresh(value: Any) -> Any:
     return value.copy() if type(value) is np.ndarray else value
 
 
+_REMOVED = "keep removed fields readable until no stored object has them"
+_ADDED = "give the field a default: objects that were stored before it was added have none"
+
+
 def complete(
     cls: type,
     stored: Values,
-    known: Sequence[str],
-    has_default: Callable[[str], bool],
-    default: Callable[[str], Any],
+    known: Mapping[str, Callable[[], Any] | None],
 ) -> dict[str, Any]:
     """The values of all fields of a class: stored ones, and defaults of the others.
+
+    Args:
+        cls: The class.
+        stored: The stored values.
+        known: The fields, with functions that make their defaults; None for those without.
 
     Raises:
         SerializationError: With every stored field that is not known, and every field without a value.
 
     Example:
-        >>> complete(complex, {"real": 1.5}, ["real", "imag"], ["imag"].__contains__, lambda name: 0.0)
+        >>> complete(complex, {"real": 1.5}, {"real": None, "imag": float})
         {'real': 1.5, 'imag': 0.0}
     """
+    names = match(stored, known)
     problems: list[Diagnostic] = []
-
-    def refuse(name: Any, code: str, message: str, hint: str) -> None:
+    for name in names.having("missing", "extra"):
+        if known.get(name) is not None:
+            continue
         path = f"{cls.__name__}.{name}"
-        problems.append(Diagnostic(code, "error", message, path, hint=hint))
-
-    fields = frozenset(known)
-    for name in stored:
-        if name not in fields:
-            message = f"expected a field of {cls.__name__}, got {name!r}, which it does not have"
-            remedy = "keep removed fields readable until no stored object has them"
-            meant = did_you_mean(str(name), known) if len(problems) < MOST_HINTS else None
-            refuse(name, "NQX415", message, meant or remedy)
-    for name in known:
-        if name not in stored and not has_default(name):
-            message = "expected a stored value or a default, got neither"
-            remedy = (
-                "give the field a default: objects that were stored before it was added have none"
-            )
-            refuse(name, "NQX414", message, remedy)
+        meant = names.meant(name, len(problems))
+        if name in known:
+            problems.append(without_value(path, meant or _ADDED))
+        else:
+            problems.append(unknown_field(path, name, cls.__name__, meant or _REMOVED))
     if problems:
         raise SerializationError(problems)
-    return {name: stored[name] if name in stored else default(name) for name in known}
+    return {
+        name: stored[name] if make is None or name in stored else make()
+        for name, make in known.items()
+    }
 
 
 class Hooks(NamedTuple):
@@ -220,7 +216,8 @@ class Derivation:
             return made
         defaults = self.defaults()
         stored = {**dict(items), **metadata}
-        values = complete(cls, stored, self.named, defaults.__contains__, defaults.__getitem__)
+        known = {n: partial(defaults.get, n) if n in defaults else None for n in self.named}
+        values = complete(cls, stored, known)
         children, aux = self.layout.pair(values, cls.__name__)
         return self.unflatten(aux, children)
 
@@ -374,13 +371,11 @@ def derive(
 
 def _check_names(cls: type, names: Names) -> None:
     """Checks that a dataclass has fields of these names; those of other classes are known from their instances."""
-    known = (
-        [field.name for field in dataclasses.fields(cls)]
-        if dataclasses.is_dataclass(cls)
-        else names
-    )
-    unknown = [name for name in names if name not in known]
+    if not dataclasses.is_dataclass(cls):
+        return
+    found = match(names, [field.name for field in dataclasses.fields(cls)])
+    unknown = found.having("extra")
     if unknown:
-        hint = did_you_mean(unknown[0], known) or "check the spelling"
+        hint = found.meant(unknown[0]) or "check the spelling"
         got = ", ".join(map(repr, unknown))
         raise ValueError(f"{class_ref(cls)}: expected fields, got {got}; {hint}")

@@ -15,12 +15,13 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-from jax.tree_util import keystr, tree_flatten, tree_flatten_with_path
+from jax.tree_util import tree_flatten, tree_flatten_with_path
 
 from neuralqx_struct.errors import within_stack
+from neuralqx_struct.paths import format_path
 from neuralqx_struct.references import class_ref
 from neuralqx_struct.struct.equality import is_array
-from neuralqx_struct.trees import is_without_order
+from neuralqx_struct.trees import is_without_order, leaves_with_paths
 
 A = TypeVar("A")
 Items = list[tuple[Hashable, Any]]
@@ -273,8 +274,8 @@ def to_template(obj: Any) -> Any:
         {'n': ShapeDtypeStruct(shape=(), dtype=int32, weak_type=True)}
     """
     wrong = [
-        f"${keystr(path)} is a {type(leaf).__name__}"
-        for path, leaf in tree_flatten_with_path(sortable(obj))[0]
+        f"{format_path(path)} is a {type(leaf).__name__}"
+        for path, leaf in leaves_with_paths(sortable(obj))
         if not isinstance(leaf, (jax.ShapeDtypeStruct, numbers.Number)) and not is_array(leaf)
     ]
     if wrong:

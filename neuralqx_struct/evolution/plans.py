@@ -36,6 +36,7 @@ from neuralqx_struct.evolution.steps.python import find_function
 from neuralqx_struct.evolution.values import finished_fields
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
+from neuralqx_struct.matching import unknown_field
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import escaped, notebook_table
 from neuralqx_struct.references import SchemaRef
@@ -399,10 +400,9 @@ def without_unknown(
         struct = document.structs.get(node["type"].removeprefix(prefix))
         declared = node["fields"] if struct is None else struct.stored
         for name in [name for name in node["fields"] if name not in declared]:
-            wanted = f"expected no field {name!r} in version {document.version}, got a stored one"
             hint = "pass unknown='drop' to leave it out, or add a `remove` step to the schema"
             where = format_path((*path, FieldName(name)))
-            strays.append(Diagnostic("NQX415", "error", wanted, path=where, hint=hint))
+            strays.append(unknown_field(where, name, f"version {document.version}", hint))
             del node["fields"][name]
     if not strays:
         return payload

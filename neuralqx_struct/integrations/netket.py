@@ -39,6 +39,7 @@ from neuralqx_struct.integrations.netket_parts import (
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import shipped
 from neuralqx_struct.series import Series
+from neuralqx_struct.trees import leaves_with_paths
 
 __all__ = ["SeriesCallback", "from_struct", "to_struct"]
 
@@ -168,10 +169,7 @@ def _require_state(state: Any) -> None:
 
 def _models(mc: Schema, tree: Any) -> Iterator[Any]:
     """Yields the parameters as a struct, where one describes them, and as a tree."""
-    leaves = {
-        tuple(str(key.key) for key in keys): leaf
-        for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
-    }
+    leaves = {tuple(map(str, path)): leaf for path, leaf in leaves_with_paths(tree)}
     for name, fields in _MODELS.items():
         if leaves and leaves.keys() <= set(fields.values()):
             with contextlib.suppress(ValidationError):

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from neuralqx_struct.checkpoint.options import differences
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.references import imported
+from neuralqx_struct.trees import beside
 
 __all__ = ["HINT", "NETKET", "filled", "numbers_of", "parts_of", "require_parts", "with_parts"]
 
@@ -91,10 +91,9 @@ def require_parts(parts: Any, wanted: Any, what: str) -> None:
         SerializationError: They have not, with every difference.
     """
     found = [
-        dataclasses.replace(each, hint=HINT)
-        for each in differences(
-            parts, wanted, whole=True, at=(FieldName(what),), origin="the program"
-        )
+        each.finding("the program", HINT)
+        for each in beside(parts, wanted, (FieldName(what),))
+        if each.verdict != "fits"
     ]
     if found:
         raise SerializationError(found)

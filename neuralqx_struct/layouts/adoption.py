@@ -24,14 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, promotes
-from neuralqx_struct.errors import (
-    Diagnostic,
-    Hint,
-    SchemaError,
-    closest,
-    did_you_mean,
-    has_errors,
-)
+from neuralqx_struct.errors import Diagnostic, Hint, SchemaError, has_errors
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Source
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.reading import LazyArrays
@@ -44,8 +37,9 @@ from neuralqx_struct.layouts.places import NOTHING, Leaf, Place, Values, of_item
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import LAYER, Walk, until_mark, value_hint
 from neuralqx_struct.manifest.kinds import ARRAY
+from neuralqx_struct.matching import match, unfit
 from neuralqx_struct.paths import array_name
-from neuralqx_struct.printing import brief_scalar
+from neuralqx_struct.printing import brief_array, brief_scalar
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
@@ -56,8 +50,6 @@ from neuralqx_struct.types.text import read_value
 
 #: Structs that one walk may visit, also for each array of the file.
 _MOST, _MOST_PER_NAME = 20_000, 20
-#: Names that get a hint, and names that each of them is compared with.
-_MOST_HINTS, _MOST_COMPARED = 50, 10_000
 
 
 class FileWalk(Walk):
@@ -128,7 +120,7 @@ class FileWalk(Walk):
         array = self.files.get(name)
         if array is not None:
             self.misplaced.add(name)
-            shape = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+            shape = brief_array(array)
             got = f"the array {name!r} of type {shape}"
             start = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and "
             hint = Hint(start, hint)
@@ -295,26 +287,23 @@ class AdoptionPlan(Plan):
     def _report_names(self, claims: Mapping[str, Any]) -> None:
         """Reports the arrays that the file lacks, and those that no field takes."""
         unused = {*self.unused, *self.walk.misplaced}
-        extra = [name for name in self.files if name not in claims and name not in unused]
-        some = extra[:_MOST_COMPARED]
-        likely = {name: closest(name, some) for _, name in self.walk.missing[:_MOST_HINTS]}
-        for place, name in self.walk.missing[: MAX_PROBLEMS + 1]:
-            other = likely.get(name)
+        missing = self.walk.missing
+        names = match(
+            dict.fromkeys(name for name in self.files if name not in unused),
+            [*claims, *(name for _, name in missing)],
+        )
+        for number, (place, name) in enumerate(missing[: MAX_PROBLEMS + 1]):
             hint = (
-                f"did you mean {other!r}?"
-                if other
-                else "correct the name in the layout, or declare the field `| null`"
+                names.meant(name, number)
+                or "correct the name in the layout, or declare the field `| null`"
             )
-            message = f"expected an array {name!r} in the file, got none"
-            self.report("NQX705", place.text, message, hint)
-        known = [] if self.walk.missing else [*claims][:_MOST_COMPARED]
-        for number, name in enumerate(extra[: MAX_PROBLEMS + 1]):
-            meant = did_you_mean(name, known) if number < _MOST_HINTS else None
-            array = self.files[name]
-            shown = f"{array.dtype}{[*array.shape]}"
-            message = f"expected a field for the array {name!r}, got none\nit is {shown}"
-            hint = meant or "name it in the layout, or list it under `ignore:`"
-            self.report("NQX706", "$", message, hint)
+            wanted = f"an array {name!r} in the file"
+            self.found.append(unfit("missing", place.text, wanted, hint=hint, code="NQX705"))
+        for number, name in enumerate(names.having("extra")[: MAX_PROBLEMS + 1]):
+            hint = names.meant(name, number) or "name it in the layout, or list it under `ignore:`"
+            got = f"{name!r}, which it does not have\nit is {brief_array(self.files[name])}"
+            wanted = "an array of the layout"
+            self.found.append(unfit("extra", "$", wanted, got, hint=hint, code="NQX706"))
 
     def _compare(self, leaf: Leaf) -> None:
         """Compares dtypes and shapes in the file with those of a form."""

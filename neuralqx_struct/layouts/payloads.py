@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,6 @@ from neuralqx_struct.errors import (
     SchemaError,
     SerializationError,
     StructError,
-    did_you_mean,
     has_errors,
 )
 from neuralqx_struct.evolution.folders import is_bundle
@@ -46,6 +45,7 @@ from neuralqx_struct.layouts.release import ReleasePlan
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.matching import match
 from neuralqx_struct.places.urls import Place, RemotePath
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.lock import schema_member
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 #: The member of a bundle's metadata with the facts about the file that it was made from.
 FOREIGN = "foreign"
 _NONE: Mapping[str, Any] = MappingProxyType({})
-Leaves = Mapping[str, Any] | Iterable[tuple[Sequence[Any], Any]]
-"""Leaves by name in the order of the file, or with the keys on the way to them."""
 
 
 @collector_paused()
@@ -75,7 +73,7 @@ def adopted(
     *,
     report: list[Diagnostic] | None = None,
     limits: Limits | None = None,
-    like: Leaves | None = None,
+    like: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     order: Order = "file",
 ) -> Payload:
@@ -89,7 +87,7 @@ def adopted(
         values: Values and sizes that the file does not show, by path; they win over those of the layout.
         report: Receives a diagnostic for every default, and for every array that the layout ignores.
         limits: Sizes above which the file is refused.
-        like: The leaves of the object that was saved with their paths, for formats without names.
+        like: The object that was saved, or its leaves by name, for formats without names.
         storage_options: Options of fsspec for a URL, such as keys.
         order: Which arrays will be asked for.
 
@@ -282,7 +280,7 @@ def _open(
     source: Any,
     separator: str,
     limits: Limits | None = None,
-    like: Leaves | None = None,
+    like: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ForeignFile:
     """An open file of a path, or of arrays in memory."""
@@ -295,14 +293,11 @@ def _open(
         raise SerializationError(message, code="NQX401", hint="such as 'model.safetensors'")
     if isinstance(source, (str, Path)) and is_bundle(Path(source)):
         return _file_of_bundle(Path(source), separator, limits)
-    leaves = like
-    if like is not None and not isinstance(like, Mapping):
-        leaves = {joined(map(str, path), separator): leaf for path, leaf in like}
     return opened(
         source if isinstance(source, RemotePath) else os.fspath(source),
         separator=separator,
         limits=limits,
-        like=leaves,
+        like=like,
         storage_options=storage_options,
     )
 
@@ -397,13 +392,11 @@ def _require_used(
 ) -> None:
     """Checks that every value of the caller has a field or a size."""
     unused = [key for key in values if key not in given.used]
-    known = value_names(document, layout) if unused else ()
+    names = match(unused, value_names(document, layout) if unused else ())
     problems = []
-    for key in unused:
-        if key in known:
-            continue
+    for key in names.having("extra"):
         message = f"expected a field or a size in values=, got {key!r}, which is neither"
-        hint = did_you_mean(key, known) or "leave it out"
+        hint = names.meant(key) or "leave it out"
         problems.append(Diagnostic("NQX701", "error", message, hint=hint))
     if problems:
         raise SerializationError(problems)

@@ -18,7 +18,7 @@ from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.manifest.kinds import elements_of
 from neuralqx_struct.manifest.payload import Payload, StoredArrays
-from neuralqx_struct.printing import listed
+from neuralqx_struct.printing import array_text, listed
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Extent, Node, Type
@@ -225,7 +225,7 @@ class ReleasePlan(Plan):
             forms[array.dtype, array.shape] = None
             made.append((frames, array))
         if len(forms) > 1:
-            shown = " and ".join(f"{dtype}{[*shape]}" for dtype, shape in forms)
+            shown = " and ".join(array_text(*form) for form in forms)
             message = f"expected parts of one array {name!r}, got those of {shown}"
             self.report("NQX703", claims[0][0].place.text, message, RULE)
             return None

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, NamedTuple
 from neuralqx_struct.manifest import models as m
 from neuralqx_struct.manifest.constraints import NODE_MODELS, mode_of, tag_of, validator
 from neuralqx_struct.paths import FieldName, Path
-from neuralqx_struct.printing import brief_scalar
+from neuralqx_struct.printing import array_text, brief_scalar
 
 Node = Any
 Keys = tuple[Any, ...]
@@ -143,7 +143,7 @@ class NodeKind:
 
 def _show_array(node: Mapping[str, Any]) -> Shown:
     shape = tuple(node["shape"])
-    text = f"{node['dtype']}[{', '.join(map(str, shape))}]"
+    text = array_text(node["dtype"], shape)
     value = brief_scalar(node["value"]) if "value" in node else ""
     return Shown(text, value, ArrayType(node["dtype"], shape), node.get("name", ""))
 

@@ -43,7 +43,7 @@ from neuralqx_struct.manifest.kinds import (
     show,
 )
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.printing import brief_scalar, read_decimal
+from neuralqx_struct.printing import array_text, brief_scalar, read_decimal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -278,11 +278,6 @@ def _left_over(name: str) -> Diagnostic:
     return Diagnostic("NQX410", "info", message, _record(name), hint=hint)
 
 
-def _described(sized: Mapping[str, Any]) -> str:
-    """Dtype and shape of a node or record."""
-    return f"{sized['dtype']}[{', '.join(map(str, sized['shape']))}]"
-
-
 def _compare(
     path: str, wanted: Mapping[str, Any], got: Mapping[str, Any], where: str, found: Findings
 ) -> None:
@@ -294,7 +289,8 @@ def _compare(
         for problem in error.diagnostics:
             found.add(problem.code, path, problem.message, problem.hint)
         return
-    message = f"expected {_described(wanted)}, got {_described(got)}{where}"
+    texts = [array_text(each["dtype"], each["shape"]) for each in (wanted, got)]
+    message = f"expected {texts[0]}, got {texts[1]}{where}"
     if not same:
         found.add("NQX411", path, message)
     if wanted["shape"] != got["shape"]:
@@ -332,7 +328,8 @@ def _compare_array(path: str, record: Mapping[str, Any], array: Any, found: Find
     stored = record.get("nbytes", array.nbytes)
     nbytes = prod(record["shape"]) * array.itemsize
     if len(found) == before and stored != nbytes:
-        message = f"expected {nbytes} bytes for {_described(record)}, got {stored} in the record"
+        shown = array_text(record["dtype"], record["shape"])
+        message = f"expected {nbytes} bytes for {shown}, got {stored} in the record"
         found.add("NQX408", path, message)
 
 
@@ -347,7 +344,7 @@ def _measure(described: Iterable[Mapping[str, Any]], limits: Limits, found: Find
         shape = node.get("shape", ())
         nbytes = prod(shape) * dtype.itemsize
         total += nbytes
-        largest = max(largest, (nbytes, f"{node['dtype']}{list(shape)}"[:80]))
+        largest = max(largest, (nbytes, array_text(node["dtype"], shape)[:80]))
     if total > limits.full_bytes:
         expected = f"at most {limits.full_bytes} bytes of arrays that are described and not stored"
         message = f"expected {expected}, got more\nthe largest is {largest[1]}"

@@ -20,22 +20,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from neuralqx_struct.dtypes import DTYPES
-from neuralqx_struct.errors import (
-    MOST_HINTS,
-    Diagnostic,
-    SchemaError,
-    SerializationError,
-    ValidationError,
-    did_you_mean,
-)
+from neuralqx_struct.errors import Diagnostic, SchemaError, SerializationError, ValidationError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.exact import number_of, numbers_in, plain_number
 from neuralqx_struct.expressions.functions import Items, is_array, items_of
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.manifest.kinds import KINDS, STRUCT, Node
+from neuralqx_struct.matching import match, unfit, unknown_field
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.printing import brief_scalar
+from neuralqx_struct.printing import brief_array, brief_scalar
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.bounds import is_limited, length_misses, scalar_misses
 from neuralqx_struct.schema.conditions import (
@@ -94,11 +88,7 @@ class Seen(NamedTuple):
             return self.name
         if self.sort == "struct":
             return self.refs[0].rpartition(":")[2]
-        return (
-            brief_scalar(self.value)
-            if self.sort == "scalar"
-            else f"{self.dtype}[{', '.join(map(str, self.shape))}]"
-        )
+        return brief_scalar(self.value) if self.sort == "scalar" else brief_array(self)
 
     @property
     def held(self) -> Any:
@@ -366,11 +356,6 @@ class _Walk:
         self.constrained: list[Instance] = []
         self.chosen: dict[str, tuple[str, Path]] = {}  # dtype and first array of each choice
 
-    @property
-    def hints(self) -> bool:
-        """True while names like a wrong one are looked for, which takes time."""
-        return len(self.found) < MOST_HINTS
-
     def report(self, code: str, path: Path, message: str, hint: str | None = None) -> None:
         """Adds a problem."""
         self.found.append(Diagnostic(code, "error", message, path=format_path(path), hint=hint))
@@ -409,11 +394,6 @@ class _Walk:
             field_name = field.name
             where = (*path, field_name)
             if field_name not in items:
-                if field.declaration.stored and self.closed:
-                    others = (str(n) for n in items if n not in declaration.fields)
-                    hint = did_you_mean(field_name, others) if self.hints else None
-                    wanted = f"expected {field.declaration.text}, got nothing"
-                    self.report("NQX414", where, wanted, hint)
                 continue
             here = read(items[field_name])
             if field.checked:
@@ -422,13 +402,24 @@ class _Walk:
                 dims.know(field_name, here.held, format_path(where))
         if is_root:
             self.know_values(declaration, seen, dims)
-        for unknown in items if self.closed else ():
-            if unknown not in declaration.fields:
-                hint = did_you_mean(str(unknown), declaration.fields) if self.hints else None
-                message = f"expected a field of {name}, got {str(unknown)!r}"
-                self.report("NQX415", (*path, FieldName(unknown)), message, hint)
+        if self.closed and items.keys() != declaration.fields.keys():
+            self.names(name, seen, path)
         if declaration.constraints or (self.closed and declaration.derivations):
             self.constrained.append(Instance(self.document, declaration, seen, path, dims, axes))
+
+    def names(self, struct: str, seen: Seen, path: Path) -> None:
+        """Reports the fields that a struct lacks, and those that are not declared."""
+        fields = self.document.structs[struct].fields
+        names = match(seen.items, fields)
+        for name in names.having("missing", "extra"):
+            if name in fields and not fields[name].stored:
+                continue
+            at = format_path((*path, FieldName(name)))
+            hint = names.meant(name, len(self.found))
+            if name in fields:
+                self.found.append(unfit("missing", at, fields[name].text, hint=hint))
+            else:
+                self.found.append(unknown_field(at, name, struct, hint))
 
     def know_values(self, declaration: StructDeclaration, seen: Seen, dims: Solver) -> None:
         """Gives equations the values that the fields of the root have for them."""

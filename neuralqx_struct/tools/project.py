@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SchemaError, did_you_mean
+from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema.text import MAX_PROBLEMS, conflict_markers
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def parse(text: str, file: str | Path) -> Project | None:
         if key is None:
             problems.append(_unknown(name, value, positions))
         elif not key.accepts(value):
-            message = f"expected {key.wanted()}, got {_shown(value)}"
+            message = f"expected {key.wanted()}, got {brief_scalar(value)}"
             problems.append(positions.error("NQX010", name, message, _fix(name, key, value)))
         else:
             values[name] = key.convert(value, file.parent)
@@ -283,7 +284,7 @@ def _table(data: dict[str, Any], name: str, positions: _Positions) -> dict[str, 
     table = tool.get(_TABLE) if isinstance(tool, dict) else None
     if isinstance(table, dict) or table is None:
         return table
-    message = f"expected a table [tool.{_TABLE}], got {_shown(table)}"
+    message = f"expected a table [tool.{_TABLE}], got {brief_scalar(table)}"
     raise SchemaError(positions.error("NQX010", "", message, None))
 
 
@@ -302,11 +303,6 @@ def _fix(name: str, key: _Key, value: Any) -> str | None:
         return f"write {name} = {value.lower()}, without quotes"
     names = [word.strip() for word in key.wanted().removeprefix("one of ").split(",")]
     return did_you_mean(value, names) if isinstance(value, str) and len(names) > 1 else None
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 class _Positions:

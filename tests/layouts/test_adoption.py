@@ -66,10 +66,10 @@ def problems(arrays, layout=LAYOUT, **options):
 
 #: Changes of the file -> the codes, paths and words of all problems.
 WRONG = {
-    "missing": ({"words": None}, [("NQX705", "$.words", "'words' in the file, got none")]),
+    "missing": ({"words": None}, [("NQX705", "$.words", "'words' in the file, got nothing")]),
     "misnamed": (
         {"words": None, "wrods": f(3, 4)},
-        [("NQX705", "$.words", "did you mean 'wrods'?"), ("NQX706", "$", "'wrods', got none")],
+        [("NQX705", "$.words", "did you mean 'wrods'?"), ("NQX706", "$", "got 'wrods'")],
     ),
     "extra": ({"norms.1.scaled": f(4)}, [("NQX706", "$", "did you mean 'norms.1.scale'?")]),
     "a gap": (
@@ -100,7 +100,7 @@ WRONG = {
     ),
     "half of an option": (
         {"head.w": f(4, 2), "head.v": f(4)},
-        [("NQX706", "$", "'head.v', got none")],
+        [("NQX706", "$", "got 'head.v'")],
     ),
 }
 

@@ -3,11 +3,14 @@ import pickle
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from neuralqx_struct.trees import leaves_with_paths
+from neuralqx_struct.trees import beside, leaves_with_paths
 from tests.builders import every
 
 
@@ -371,3 +374,27 @@ def test_states_are_compared_by_their_leaves():
     assert state != s.split(net(), "trainable", ...)[1] and state == dict(state) and state != [1]
     with pytest.raises(TypeError, match="unhashable"):
         hash(state)
+
+
+PLACES = st.recursive(
+    st.sampled_from([None, 1, np.zeros(2), np.zeros(3), np.zeros(2, "int8")]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@given(PLACES, PLACES)
+def test_trees_side_by_side_differ_where_their_structures_or_arrays_do(one, other):
+    def kinds(tree):
+        forms = [(np.shape(leaf), np.asarray(leaf).dtype) for leaf in jax.tree.leaves(tree)]
+        return jax.tree.structure(tree), forms
+
+    verdicts = {each.verdict for each in beside(one, other)}
+    assert (verdicts == {"fits"}) == (kinds(one) == kinds(other))
+    back = {each.path: each.verdict for each in beside(other, one)}
+    swapped = {"missing": "extra", "extra": "missing"}
+    assert back == {
+        each.path: swapped.get(each.verdict, each.verdict) for each in beside(one, other)
+    }
