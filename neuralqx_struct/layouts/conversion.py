@@ -27,7 +27,7 @@ from neuralqx_struct.bundle import conversion
 from neuralqx_struct.bundle.conversion import Converted, require_apart
 from neuralqx_struct.bundle.reading import opened as opened_bundle
 from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SerializationError, StructError
-from neuralqx_struct.evolution.folders import is_bundle
+from neuralqx_struct.bundle.runs import is_bundle
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import FORMATS, ForeignArray
 from neuralqx_struct.formats.store import Progress, store_of

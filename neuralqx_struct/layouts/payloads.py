@@ -33,7 +33,7 @@ from neuralqx_struct.errors import (
     did_you_mean,
     has_errors,
 )
-from neuralqx_struct.evolution.folders import is_bundle
+from neuralqx_struct.bundle.runs import is_bundle
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.evolution.reading import LazyArrays, Order
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
