@@ -51,6 +51,7 @@ _WORDS: Final[Mapping[State, str]] = {
 _MARKS: Final = frozenset({MANIFEST, DEFAULT_FILE})
 #: Errors of the output folder that will happen for every checkpoint.
 _STOPS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
+_NO_ROOM: Final = "NQX406"
 _SHOWN: Final = 3
 
 
@@ -104,6 +105,21 @@ class RunResult:
                 same.setdefault(replace(found, file=None) if own else found, []).append(item.path)
         return tuple(_merged(found, paths) for found, paths in same.items())
 
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics about the checkpoints."""
+        return tuple(found for found in self.diagnostics if found.code != _NO_ROOM)
+
+    @property
+    def refusals(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics about the target, which the system refused to write."""
+        return tuple(found for found in self.diagnostics if found.code == _NO_ROOM)
+
+    @property
+    def states(self) -> list[dict[str, Any]]:
+        """Path, place and state of each checkpoint."""
+        return [{"path": item.path, "out": item.out, "state": item.state} for item in self.items]
+
     def __str__(self) -> str:
         plans = Counter(str(item.plan) for item in self.items if item.plan is not None)
         lines = [_with_count(text, self._counted(count)) for text, count in plans.items()]
@@ -119,7 +135,9 @@ def _merged(found: Diagnostic, paths: list[Path]) -> Diagnostic:
     file = found.file or str(paths[0])
     if len(paths) == 1:
         return replace(found, file=file)
-    others = ", ".join(path.name for path in paths[1 : _SHOWN + 1])
+    alike = paths[0].name == paths[1].name  # items of the steps of a manager
+    names = [f"{path.parent.name}/{path.name}" if alike else path.name for path in paths]
+    others = ", ".join(names[1 : _SHOWN + 1])
     more = f" and {len(paths) - 1 - _SHOWN} more" if len(paths) - 1 > _SHOWN else ""
     return replace(found, file=file, message=f"{found.message}\nlikewise in {others}{more}")
 

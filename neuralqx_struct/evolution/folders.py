@@ -21,7 +21,7 @@ from neuralqx_struct.bundle.runs import Item, RunResult, bundles_of, each_checkp
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.evolution.migrations import migrate, target_version
 from neuralqx_struct.manifest import Limits
-from neuralqx_struct.places.urls import Options, place_of
+from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given, series_for
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.stamping import under_schema
@@ -129,5 +129,3 @@ def _require_complete(out: Path, identity: str, version: int, limits: Limits | N
     message = f"expected nothing or version {version} of {identity}, got {got}"
     hint = "remove it, or choose another folder"
     raise bundle.BundleExistsError(message, file=str(out), hint=hint)
-
-

@@ -327,7 +327,9 @@ def test_the_command_takes_a_folder(run, tmp_path):
         dry.exit_code == 1 and "lab.a: version 1 -> 2, 4 bundles" in dry.stdout and not out.exists()
     )
     ran = invoke("migrate", str(run), "--to", "2", "--out", str(out))
-    assert ran.exit_code == 1 and f"6 bundles: 5 migrated, 1 refused\nwritten to {out}" in ran.stdout
+    assert (
+        ran.exit_code == 1 and f"6 bundles: 5 migrated, 1 refused\nwritten to {out}" in ran.stdout
+    )
     assert f"{run}/step_0/manifest.json" in ran.stdout
     again = invoke("migrate", str(run), "--to", "2", "--out", str(out), "--format", "json")
     data = json.loads(again.stdout)

@@ -100,13 +100,8 @@ def _of_folder(done: RunResult, end: str, members: dict[str, Any]) -> Report:
         end = "nothing was written"
     plans = {str(item.plan): _plan(item.plan) for item in done.items if item.plan is not None}
     members["plans"] = [*plans.values()]
-    members["bundles"] = [
-        {"path": item.path, "out": item.out, "state": item.state} for item in done.items
-    ]
-    # The system refused the target: such a finding is not about the input.
-    failures = tuple(found for found in done.diagnostics if found.code == "NQX406")
-    others = tuple(found for found in done.diagnostics if found.code != "NQX406")
-    return Report(f"{done}\n{end}", others, members, failures, "verdict")
+    members["bundles"] = done.states
+    return Report(f"{done}\n{end}", done.findings, members, done.refusals, "verdict")
 
 
 COMMAND = Command(
