@@ -232,7 +232,7 @@ def _of_foreign(
     limits = options["limits"]
     by_fields = options["layout"] is None
     if by_fields:
-        if options["values"] is not None:
+        if options["values"]:
             raise _missing(["layout"], source)
         payload = named_tree(source, limits=limits, storage_options=storage_options)
     else:
@@ -265,8 +265,10 @@ def _with_layout(found: Diagnostic) -> Diagnostic:
     """The finding of a file whose names are not those of the fields, with the way to name them."""
     if found.code not in _NAMES:
         return found
-    first = "without a layout, names in the file are those of the fields; `neuralqx-struct infer FILE` drafts one: pass "
-    return replace(found, hint=Hint(first, Keyword("layout")))
+    first = "without a layout, names in the file are those of the fields: pass "
+    return replace(
+        found, hint=Hint(first, Keyword("layout"), ", which `neuralqx-struct infer FILE` drafts")
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

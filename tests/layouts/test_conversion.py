@@ -167,7 +167,7 @@ def test_older_layouts_make_bundles_of_the_newest_version(world):
             "without a layout, names in the file",
         ),
         (
-            ("model.safetensors", "out", {"schema": "schemas/net", "values": {}}),
+            ("model.safetensors", "out", {"schema": "schemas/net", "values": VALUES}),
             "expected a layout",
         ),
         (("model.safetensors", "o.npz", {}), "expected a bundle as target"),
