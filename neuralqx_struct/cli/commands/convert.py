@@ -92,7 +92,7 @@ COMMAND = Command(
         "convert ckpt --out ckpt.zip --compress",
         "convert ckpt --out other --store safetensors --overwrite",
         "convert model.safetensors --out net --schema model --layout hf",
-        "convert old_run --out run --schema model",
+        "convert runs --out typed_runs --schema schemas/vmc_state",
     ),
     members=(*_MEMBERS, "steps"),
 )
