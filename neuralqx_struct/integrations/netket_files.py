@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from neuralqx_struct import formats
 from neuralqx_struct.errors import SerializationError, UntrustedError
-from neuralqx_struct.formats.nqxpack import named_objects
+from neuralqx_struct.formats.nqxpack import NQXPACK, named_objects
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.printing import listed
 from neuralqx_struct.references import imported
@@ -46,7 +46,7 @@ def parts_in(path: str | os.PathLike[str], limits: Limits | None = None) -> dict
         for key in outer:
             inner = inner.setdefault(key, {})
         inner[last] = leaf
-    if file.format != "nqxpack" or "variables" not in tree.get(_STATE, {}):
+    if file.format != NQXPACK.name or "variables" not in tree.get(_STATE, {}):
         message = (
             f"expected a file of nqxpack with one variational state, got one with {listed(tree)}"
         )
@@ -78,7 +78,7 @@ def loaded(path: str | os.PathLike[str], trust: Iterable[str], limits: Limits | 
         message = f"expected names of trusted packages, got {listed(outside)}"
         hint = f"pass the state to fill, or trust={packages} if the file is your own"
         raise UntrustedError(message, code="NQX501", file=str(path), hint=hint)
-    nqxpack = imported("nqxpack", "netket", "files of nqxpack")
+    nqxpack = imported(NQXPACK.name, "netket", "files of nqxpack")
     return nqxpack.load(place)
 
 
