@@ -89,11 +89,14 @@ def _keys(name: str) -> list[str]:
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
-    place, close = path, lambda: None
+    place: Path
+    close: Callable[[], object]
     if isinstance(path, RemotePath):
         place, close = downloaded(path, folder=path.is_dir())
+    else:
+        place, close = path, int
     try:
-        return _read(path, _members(place), reading, close)  # type: ignore[arg-type]
+        return _read(path, _members(place), reading, close)
     except BaseException:
         close()
         raise
@@ -104,7 +107,7 @@ def _read(
 ) -> ForeignFile:
     metadata = _json(members, _METADATA, reading)
     version = metadata.get("format_version")
-    if metadata.get("format") != "NetKet" or type(version) not in (int, float):
+    if metadata.get("format") != "NetKet" or not isinstance(version, (int, float)):
         message = (
             f"expected the format of nqxpack in {_METADATA}, got {shown(metadata.get('format'))}"
         )

@@ -138,7 +138,7 @@ def convert(
         "limits": limits,
     }
     found = [] if schema is None or not isinstance(source, Path) else checkpoints_of(source)
-    if found:
+    if found and isinstance(source, Path):
         series = _series(schema, layout, source)
         _refuse_target(wanted, out)
         require_apart(source, out, itself=False)
