@@ -16,10 +16,12 @@ import os
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
+from threading import Event
 from typing import Any, Final, Literal, NamedTuple
 
 from neuralqx_struct.bundle.storage import names_at
@@ -300,6 +302,7 @@ def each_checkpoint(
     *,
     noun: str = "bundle",
     dry_run: bool = False,
+    workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> RunResult:
     """Calls a function for each checkpoint of a run, and reports its results.
@@ -314,23 +317,42 @@ def each_checkpoint(
         work: Makes one result; one that is there and complete it leaves alone.
         noun: The word for a checkpoint.
         dry_run: Nothing is written.
+        workers: How many checkpoints are under way at a time: the disk flushes the files of one while another is read.
         progress: Called with checkpoints done and checkpoints in all.
     """
     every = [*found]
-    items, stopped = list[Item](), False
     steps = {each.name: _step_of(each) for each in every}
+    batches: list[tuple[str | None, list[Found]]] = []
     for step, group in groupby(every, lambda each: steps[each.name]):
-        for batch in [[each] for each in group] if step is None else [[*group]]:
-            if progress is not None:
-                progress(len(items), len(every))
-            pairs: list[tuple[Any, Any]] = [(each.path, out / each.out) for each in batch]
-            if stopped:
-                items += (Item(path, target, "waiting") for path, target in pairs)
-                continue
-            place = None if step is None else out / step
-            done, failure = _together(pairs, place, work, dry_run=dry_run)
-            items += done
-            stopped = isinstance(failure, BundleWriteError) and failure.errno in _STOPS
+        whole = [*group]
+        batches += [(step, whole)] if step is not None else [(None, [each]) for each in whole]
+    full = Event()
+
+    def made(batch: tuple[str | None, list[Found]]) -> list[Item]:
+        step, group = batch
+        pairs: list[tuple[Any, Any]] = [(each.path, out / each.out) for each in group]
+        if full.is_set():
+            return [Item(path, target, "waiting") for path, target in pairs]
+        place = None if step is None else out / step
+        done, failure = _together(pairs, place, work, dry_run=dry_run)
+        if isinstance(failure, BundleWriteError) and failure.errno in _STOPS:
+            if full.is_set():  # another one reported it
+                done = [replace(item, state="waiting", report=()) for item in done]
+            full.set()
+        return done
+
+    items: list[Item] = []
+    with ThreadPoolExecutor(workers) as pool:
+        results = pool.map(made, batches) if workers > 1 else map(made, batches)
+        try:
+            for _ in batches:
+                if progress is not None:
+                    progress(len(items), len(every))
+                items += next(results)
+        except BaseException:
+            full.set()
+            raise
+    stopped = full.is_set()
     if not (stopped or dry_run):
         _copy_others(steps, folder, out)
     if progress is not None:

@@ -63,6 +63,8 @@ from neuralqx_struct.schema.catalogue import Catalogue, schemas_given
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.stamping import stamped
 
+#: Checkpoints of a run that are under way at a time.
+_WORKERS: Final = 8
 #: Codes of a tree whose names are not those of the fields.
 _NAMES: Final = frozenset({"NQX404", "NQX414", "NQX415"})
 
@@ -287,7 +289,9 @@ def _converted_run(
 ) -> Converted:
     """Every checkpoint of a run as a bundle of a schema."""
     work = partial(_typed, series=series, options={**options, "trust": tuple(options["trust"])})
-    done = each_checkpoint(found, source, out, work, noun="step", progress=progress)
+    done = each_checkpoint(
+        found, source, out, work, noun="step", workers=_WORKERS, progress=progress
+    )
     if report is not None:
         report += done.diagnostics
     made: list[Converted] = [item.made for item in done.items if item.made is not None]

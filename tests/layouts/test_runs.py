@@ -1,6 +1,8 @@
 """Whole runs brought under a schema: series, managers of Orbax, folders of files and of plain bundles."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -196,25 +198,55 @@ def test_progress_counts_the_steps():
 
 
 def test_a_call_that_was_killed_goes_on():
-    for n in range(5):
-        formats.write("one.npz", "npz", named(n), overwrite=True)
-        Path("run").mkdir(exist_ok=True)
-        shutil.copy("one.npz", f"run/{n}.npz")
+    Path("run").mkdir()
+    for n in range(30):
+        np.savez(f"run/{n}.npz", **named(n))
     code = (
         "import os, signal, neuralqx_struct as s\n"
         "tell = lambda done, total: done == 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
         "s.convert('run', 'out', schema='schemas/net', progress=tell)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], check=False)
-    assert ran.returncode == -signal.SIGKILL and names("out") == ["0", "1", "2"]
-    before = Path("out/0/manifest.json").stat().st_mtime_ns
-    Path("out/2/arrays.npz").write_bytes(b"")  # damage since then is not taken for a result
+    there = {path.name for path in Path("out").iterdir() if path.name.isdecimal()}
+    assert ran.returncode == -signal.SIGKILL and {"0", "1", "10"} <= there  # in the order of names
+    before = {name: Path(f"out/{name}/manifest.json").stat().st_mtime_ns for name in there}
+    Path("out/10/arrays.npz").write_bytes(b"")  # damage since then is not taken for a result
     done = converted("run")
-    assert [*states(done).values()] == ["skipped", "skipped", "failed", "typed", "typed"]
-    assert Path("out/0/manifest.json").stat().st_mtime_ns == before
-    assert states(converted("run", overwrite=True)) == {f"{n}.npz": "typed" for n in range(5)}
-    for n in range(5):
+    expected = dict.fromkeys((f"{name}.npz" for name in there), "skipped") | {"10.npz": "failed"}
+    assert states(done) == dict.fromkeys((f"{n}.npz" for n in range(30)), "typed") | expected
+    for name, written in before.items():
+        assert Path(f"out/{name}/manifest.json").stat().st_mtime_ns == written
+    assert {*states(converted("run", overwrite=True)).values()} == {"typed"}
+    for n in range(30):
         check(f"out/{n}", n)
+
+
+def test_a_full_disk_stops_it(monkeypatch):
+    for n in range(30):
+        s.export(tree(n), f"run/{n}")
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    done = converted("run")
+    states_of = [item.state for item in done.run.items]
+    assert states_of.count("failed") == 1 and states_of.count("waiting") == 29 and done.run.stopped
+    ran = invoke("convert", "run", "--out", "out", "--schema", "schemas/net")
+    assert ran.exit_code == 2 and "30 steps: 1 refused, 29 not tried" in ran.stdout
+
+
+def test_an_error_in_the_caller_ends_it():
+    for n in range(30):
+        s.export(tree(n), f"run/{n}")
+
+    def tell(done, _):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        converted("run", progress=tell)
+    assert {*states(converted("run")).values()} <= {"skipped", "typed"}
 
 
 def test_what_is_there_and_is_something_else_stays():
