@@ -119,8 +119,9 @@ def convert(
         storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
-        The new bundle or file and its sizes; of a run, also the result of each checkpoint, as ``run``. From bundle folder to bundle folder, if nothing about the arrays changes,
-        the files are hard links and their bytes are not read, so not verified either.
+        The new bundle or file and its sizes; of a run, also the result of each checkpoint, as ``run``. From bundle folder to
+        bundle folder, if nothing about the arrays changes, the files are hard links and their bytes are not read, so not
+        verified either.
 
     Raises:
         SerializationError: The source is not sound or does not fit, or the target exists (then also a FileExistsError).
