@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from threading import Event
+from threading import Event, Lock
 from typing import Any, Final, Literal, NamedTuple
 
 from neuralqx_struct.bundle.storage import names_at
@@ -326,7 +326,7 @@ def each_checkpoint(
     for step, group in groupby(every, lambda each: steps[each.name]):
         whole = [*group]
         batches += [(step, whole)] if step is not None else [(None, [each]) for each in whole]
-    full = Event()
+    full, lock = Event(), Lock()
 
     def made(batch: tuple[str | None, list[Found]]) -> list[Item]:
         step, group = batch
@@ -336,9 +336,11 @@ def each_checkpoint(
         place = None if step is None else out / step
         done, failure = _together(pairs, place, work, dry_run=dry_run)
         if isinstance(failure, BundleWriteError) and failure.errno in _STOPS:
-            if full.is_set():  # another one reported it
-                done = [replace(item, state="waiting", report=()) for item in done]
-            full.set()
+            with lock:
+                reported = full.is_set()  # by another one
+                full.set()
+            if reported:
+                done = [*map(_not_tried, done)]
         return done
 
     items: list[Item] = []
@@ -358,6 +360,10 @@ def each_checkpoint(
     if progress is not None:
         progress(len(every), len(every))
     return RunResult(tuple(items), stopped, noun)
+
+
+def _not_tried(item: Item) -> Item:
+    return replace(item, state="waiting", report=()) if item.state == "failed" else item
 
 
 def _step_of(found: Found) -> str | None:
