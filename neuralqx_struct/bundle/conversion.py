@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from neuralqx_struct.bundle.forms import form_of, new_bundle
 from neuralqx_struct.bundle.members import formatted, recorded, signed
 from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
+from neuralqx_struct.bundle.runs import RunResult
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS
 from neuralqx_struct.bundle.writing import write
 from neuralqx_struct.errors import StructError, printable
@@ -67,6 +68,7 @@ class Converted:
         nbytes: Their bytes.
         dropped: Unused arrays that were left out.
         linked: True if the array files were not written again, but got a second name.
+        run: The result of each checkpoint, if the source was a run; the numbers are then those of all.
     """
 
     out: Path
@@ -75,8 +77,13 @@ class Converted:
     nbytes: int
     dropped: tuple[str, ...]
     linked: bool
+    run: RunResult | None = None
 
     def __str__(self) -> str:
+        if self.run is not None:
+            made = any(item.state in ("typed", "skipped") for item in self.run.items)
+            end = f"written to {printable(self.out)}" if made else "nothing was written"
+            return f"{self.run}\n{end}"
         how = "the files of the source got a second name" if self.linked else f"store {self.store}"
         plural = "" if self.arrays == 1 else "s"
         text = f"written to {printable(self.out)}: {self.arrays} array{plural}, {self.nbytes} bytes ({how})"

@@ -346,7 +346,8 @@ def _without_manifest(held: Opened) -> SerializationError:
     if found is None:
         return no_bundle(path, f"one with {', '.join(names[:8]) or 'nothing'} in it")
     call = f', or call neuralqx_struct.Series({str(path)!r}).load("latest")' if found.series else ""
-    hint = f"name one, such as {shell_word(found.last)}{call}; migrate_all takes the whole folder"
+    whole = "migrate_all, and convert with a schema, take the whole folder"
+    hint = f"name one, such as {shell_word(found.last)}{call}; {whole}"
     return no_bundle(path, found.text, hint)
 
 

@@ -74,6 +74,7 @@ __all__ = [
 # Each kind: its name, the module and the name of its record, and whether it has a store. A module is imported when its record is
 # first asked for, as all of them are by a file of no kind. Other packages add theirs by `register`.
 _ROWS: Final = (
+    ("nqxpack", "nqxpack", "NQXPACK", False),  # whose files can look like those of npz
     ("npz", "npz", "NPZ", True),
     ("safetensors", "safetensors", "SAFETENSORS", True),
     ("equinox", "equinox", "EQUINOX", False),

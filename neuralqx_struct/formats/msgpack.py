@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SerializationError
 from neuralqx_struct.formats.msgpack_tree import ARRAY, BOX, CHUNKED, Codes, Leaf, Tree
+from neuralqx_struct.formats.ranges import Ranges
 from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import (
     Candidate,
@@ -78,16 +79,23 @@ def _form(item: Any) -> Any:
     return f"{_TEXT}{item}" if type(item) is str else item
 
 
-def _opened(path: Place, reading: Reading) -> ForeignFile:
-    """Opens a file; reads its heads, its keys and its plain values."""
-    data = ranges_of(path)
+def read_tree(
+    data: Ranges, reading: Reading, keys: Keys = ()
+) -> tuple[Any, dict[str, ForeignArray], dict[str, Plain]]:
+    """The tree of an object of msgpack, and its arrays and plain values by name; reads its heads, its keys and its plain values.
+
+    Args:
+        data: The bytes.
+        reading: Options for opening the file.
+        keys: The keys in front of those of the tree.
+    """
     reader = Tree(data.view, reading.limits)
     tree = reader.whole()
     arrays: dict[str, ForeignArray] = {}
     values: dict[str, Plain] = {}
     room = 0
-    for keys, leaf in _leaves(tree):
-        name = joined(keys, reading.separator)
+    for place, leaf in _leaves(tree, keys):
+        name = joined(place, reading.separator)
         room += len(name)
         reader.require(room, reading.limits.manifest_bytes, "bytes of names")
         if type(leaf) is Leaf:
@@ -100,6 +108,12 @@ def _opened(path: Place, reading: Reading) -> ForeignFile:
             )
         else:
             values[name] = leaf
+    return tree, arrays, values
+
+
+def _opened(path: Place, reading: Reading) -> ForeignFile:
+    """Opens a file."""
+    tree, arrays, values = read_tree(ranges_of(path), reading)
 
     def form() -> dict[str, Any]:
         made = _form(tree)

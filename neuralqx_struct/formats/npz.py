@@ -419,10 +419,14 @@ def _packed_size(size: int) -> int:
 
 
 def _opened_npy(path: Place, reading: Reading) -> ForeignFile:  # noqa: ARG001 - it has no nested names
-    data = ranges_of(path)
+    return npy_arrays(path, ranges_of(path), _ONLY)
+
+
+def npy_arrays(path: Place, data: Ranges, name: str) -> ForeignFile:
+    """The array of a ``.npy`` file by a name, from its bytes."""
     parsed = parse_header(data.view[:_MOST_HEADER])
     found = found_array(parsed, data.size - parsed.size, parsed.size, None, None)
-    return file_of(path, NPY, data, {_ONLY: found})
+    return file_of(path, NPY, data, {name: found})
 
 
 def found_array(

@@ -322,4 +322,5 @@ ORBAX: Final = Format(
     folder=lambda _: True,
     metadata=False,
     store=ORBAX_STORE,
+    whole=lambda names: not {TREE_METADATA, _OCDBT}.isdisjoint(names),
 )

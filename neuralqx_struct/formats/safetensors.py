@@ -605,4 +605,5 @@ SAFETENSORS: Final = Format(
     folder=_folder,
     metadata=True,
     store=SAFETENSORS_STORE,
+    whole=lambda names: any(name.endswith(INDEX) for name in names),
 )

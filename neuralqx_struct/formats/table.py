@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -262,6 +262,7 @@ class Format:
         folder: Returns whether these options make a folder.
         metadata: True if files of this kind have free text.
         store: How bundles use such files for their arrays; None if they do not.
+        whole: Returns whether a folder with these names is one checkpoint, so that no file in it is one.
     """
 
     name: str
@@ -273,6 +274,7 @@ class Format:
     folder: Callable[[Writing], bool]
     metadata: bool
     store: Store | None = None
+    whole: Callable[[Collection[str]], bool] = bool
 
 
 #: All kinds by name, in the order in which they are tried; ``formats/__init__.py`` has the rows.

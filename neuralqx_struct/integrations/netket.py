@@ -15,7 +15,8 @@ Example:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final, Unpack, cast
 
@@ -25,8 +26,9 @@ import numpy as np
 from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.checkpoint import ExportOptions
 from neuralqx_struct.classes.schemas import Schema, load_schema
-from neuralqx_struct.errors import SerializationError, ValidationError
+from neuralqx_struct.errors import SerializationError, StructError, ValidationError
 from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.integrations.netket_files import loaded, parts_in
 from neuralqx_struct.integrations.netket_parts import (
     HINT,
     NETKET,
@@ -36,12 +38,13 @@ from neuralqx_struct.integrations.netket_parts import (
     require_parts,
     with_parts,
 )
+from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import shipped
 from neuralqx_struct.series import Series
 from neuralqx_struct.trees import leaves_with_paths
 
-__all__ = ["SeriesCallback", "from_struct", "to_struct"]
+__all__ = ["SeriesCallback", "from_nqxpack", "from_struct", "to_struct"]
 
 _Callback: Any = NETKET.callbacks.AbstractCallback
 
@@ -53,6 +56,8 @@ _BEFORE: Final = "_sampler_state_previous"
 _LOSS: Final = "_loss_name"
 #: The part of a driver that has the solution from which its preconditioner starts.
 _START: Final = "preconditioner_x0"
+#: What a state has beside its variables and its sampler.
+_SETTINGS: Final = ("chunk_size", "n_samples", "n_discard_per_chain", "samples")
 #: The structs of the schema that hold the parameters of a model of NetKet: field and path in the tree.
 _MODELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "RBM": {
@@ -138,17 +143,71 @@ def from_struct(held: Any, state: Any, driver: Any = None) -> Any:
     variables = {"params": _tree_of(held.parameters), **(held.model_state or {})}
     variables = filled(state.variables, variables, "variables")
     kept = _filled_driver(driver, held)
+    _put(state, variables, sampler, {name: getattr(held, name) for name in _SETTINGS})
+    for name, value in kept.items():
+        setattr(driver, name, value)
+    return state
+
+
+def _put(state: Any, variables: Any, sampler: Any, held: Mapping[str, Any]) -> None:
+    """Puts parts that are known to fit into a state, with the settings and the samples of a checkpoint."""
     state.variables = variables
-    state.chunk_size = held.chunk_size
+    state.chunk_size = held["chunk_size"]
     if sampler is not None:
-        state.n_samples, state.n_discard_per_chain = held.n_samples, held.n_discard_per_chain
+        state.n_samples = held["n_samples"]
+        state.n_discard_per_chain = held["n_discard_per_chain"]
         state.sampler_state = sampler
         setattr(state, _BEFORE, sampler)
     state.reset()
-    if sampler is not None and held.samples is not None:
-        setattr(state, _SAMPLES, held.samples)
-    for name, value in kept.items():
-        setattr(driver, name, value)
+    if sampler is not None and held["samples"] is not None:
+        setattr(state, _SAMPLES, held["samples"])
+
+
+def from_nqxpack(
+    path: str | os.PathLike[str],
+    state: Any = None,
+    *,
+    trust: Iterable[str] = (),
+    limits: Limits | None = None,
+) -> Any:
+    """The variational state in a ``.nk`` file of nqxpack.
+
+    Args:
+        path: The file or folder.
+        state: A state with the model and the sampler that were saved, to put the file into. Nothing that the file names is
+            imported then.
+        trust: Without a state, packages whose classes and functions the file may name, such as ``("netket", "jax", "jaxlib")``. The
+            package nqxpack makes the model and the sampler by them, with the arguments in the file: trust files of your own alone.
+        limits: Sizes above which the file is refused.
+
+    Returns:
+        The state, which :func:`to_struct` brings under the schema.
+
+    Raises:
+        TypeError: The state is another object.
+        SerializationError: The file does not fit the model or the sampler, with every difference; or it cannot be read.
+        UntrustedError: It names something of a package that is not trusted.
+    """
+    if state is None:
+        made = loaded(path, trust, limits)
+        _require_state(made)
+        return made
+    _require_state(state)
+    parts = parts_in(path, limits)
+    try:
+        sampler = None
+        if hasattr(state, "sampler"):
+            sampler = filled(state.sampler_state, parts.get("sampler_state"), "sampler")
+        variables = filled(state.variables, parts["variables"], "variables")
+    except StructError as error:
+        raise error.in_file(str(path)) from error.__cause__
+    samples = None if parts["samples"] is None else jax.numpy.asarray(parts["samples"])
+    _put(
+        state,
+        variables,
+        sampler,
+        {name: parts.get(name) for name in _SETTINGS} | {"samples": samples},
+    )
     return state
 
 

@@ -19,26 +19,54 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from neuralqx_struct import bundle, formats
 from neuralqx_struct.bundle import conversion
 from neuralqx_struct.bundle.conversion import Converted, require_apart
 from neuralqx_struct.bundle.reading import opened as opened_bundle
-from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SerializationError, StructError
-from neuralqx_struct.evolution.folders import is_bundle
+from neuralqx_struct.bundle.runs import (
+    Found,
+    Item,
+    checkpoints_of,
+    each_checkpoint,
+    is_bundle,
+    is_there,
+)
+from neuralqx_struct.errors import (
+    Diagnostic,
+    Hint,
+    Keyword,
+    MigrationError,
+    SerializationError,
+    StructError,
+    has_errors,
+)
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import FORMATS, ForeignArray
 from neuralqx_struct.formats.store import Progress, store_of
 from neuralqx_struct.formats.table import Writing
 from neuralqx_struct.layouts import read_layout
-from neuralqx_struct.layouts.payloads import adopted, foreign_of, released, sound_layout
+from neuralqx_struct.layouts.payloads import (
+    adopted,
+    foreign_of,
+    named_tree,
+    released,
+    sound_layout,
+)
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given
 from neuralqx_struct.schema.series import Series
-from neuralqx_struct.schema.stamping import under_schema
+from neuralqx_struct.schema.stamping import stamped
+
+#: Checkpoints of a run that are under way at a time.
+_WORKERS: Final = 8
+#: Codes of a tree whose names are not those of the fields.
+_NAMES: Final = frozenset({"NQX404", "NQX414", "NQX415"})
 
 
 @bundle.read_again
@@ -60,14 +88,19 @@ def convert(
     report: list[Diagnostic] | None = None,
     storage_options: Options | None = None,
 ) -> Converted:
-    """Writes a bundle in another form or store, a foreign file as a bundle, or a bundle as a foreign file.
+    """Writes a bundle in another form or store, a foreign file or a whole run as bundles, or a bundle as a foreign file.
 
     The source is never changed. Between bundles the values and all else in the manifest stay the same; a bundle of
     neuraLQX becomes one of this library, with checksums. A plain tree comes under a schema: it becomes a bundle of the newest
-    version that it conforms to. A foreign file needs a schema and a layout.
+    version that it conforms to. A foreign file needs a schema, and a layout if its names are not those of the fields.
+
+    With a schema, a folder of checkpoints on a disk is a run: a Series, the folder of a manager of Orbax, a folder of files or of
+    bundles. Each becomes a bundle of the schema; plain bundles are read by the layout too, if there is one. One that is refused does
+    not stop the others. Calling it again goes on: what is there, and complete, is left alone. Other items of a manager's steps, such
+    as metrics, are kept.
 
     Args:
-        source: A bundle, or a file or folder that another program wrote, or the URL of one.
+        source: A bundle, or a file or folder that another program wrote, or the URL of one; or the folder of a run.
         out: The target, a path or a URL; with the suffix ``.zip`` one file. With a layout and the suffix of a foreign format,
             such as ``.safetensors``, a foreign file.
         schema: The schema of a foreign file or of a plain tree: a Series or Schema, or the path of a schema.
@@ -80,13 +113,15 @@ def convert(
         overwrite: Replace an existing target, which may be the source itself.
         trust: Modules with the functions of ``python`` steps between the version of the layout and the other one.
         limits: Sizes above which the source is refused.
-        progress: Called with bytes done and bytes in all.
-        report: Receives a diagnostic for every default, and for every array that the layout ignores.
+        progress: Called with bytes done and bytes in all; of a run, with checkpoints.
+        report: Receives a diagnostic for every default, and for every array that the layout ignores; of a run, also the
+            reasons of those that were refused.
         storage_options: Options of fsspec for URLs, such as keys.
 
     Returns:
-        The new bundle or file and its sizes. From bundle folder to bundle folder, if nothing about the arrays changes,
-        the files are hard links and their bytes are not read, so not verified either.
+        The new bundle or file and its sizes; of a run, also the result of each checkpoint, as ``run``. From bundle folder to
+        bundle folder, if nothing about the arrays changes, the files are hard links and their bytes are not read, so not
+        verified either.
 
     Raises:
         SerializationError: The source is not sound or does not fit, or the target exists (then also a FileExistsError).
@@ -94,48 +129,45 @@ def convert(
         IntegrityError: Bytes of the source are damaged; nothing was written.
     """
     source, out = place_of(source, storage_options), place_of(out, storage_options)
-    if isinstance(source, Path):
-        foreign = not is_bundle(source) and formats.recognised(source) is not None
-    else:
-        foreign = formats.is_foreign(source)
     wanted = _format_of(out, max_shard_size)
+    options: dict[str, Any] = {
+        "layout": layout,
+        "values": values,
+        "store": store,
+        "compress": compress,
+        "compact": compact,
+        "overwrite": overwrite,
+        "trust": trust,
+        "limits": limits,
+    }
+    found = [] if schema is None or not isinstance(source, Path) else checkpoints_of(source)
+    if found and isinstance(source, Path):
+        series = _series(schema, layout, source)
+        _refuse_target(wanted, out)
+        require_apart(source, out, itself=False)
+        return _converted_run(
+            found, source, out, series, options=options, report=report, progress=progress
+        )
+    foreign = _is_foreign(source)
     if not foreign and layout is None and max_shard_size is None:
         given = schemas_given(schema)
         one = given if isinstance(given, Series) else None  # a project's catalogue chooses none
-        return conversion.convert(
-            source,
-            out,
-            store=store,
-            compress=compress,
-            compact=compact,
-            overwrite=overwrite,
-            limits=limits,
-            progress=progress,
-            edited=lambda manifest: _under_schema(manifest, one, source),
-        )
+        return _of_bundle(source, out, one, options, report=report, progress=progress)
     series = _series(schema, layout, source)
     require_apart(source, out)
     if foreign:
         _refuse_target(wanted, out)
-        payload = adopted(
-            series,
-            layout,
+        return _of_foreign(
             source,
-            values,
+            out,
+            series,
+            options,
             report=report,
-            limits=limits,
+            progress=progress,
             storage_options=storage_options,
         )
-        payload = resolve(payload, series, report=report, trust=trust)
-        chosen: dict[str, Any] = {} if store is None else {"store": store}
-        bundle.write(
-            out, payload, overwrite=overwrite, compress=compress, progress=progress, **chosen
-        )
-        records = bundle.read_manifest(out)["arrays"]
-        nbytes = sum(record["nbytes"] for record in records.values())
-        return Converted(
-            cast("Path", out), store_of(records).name, len(records), nbytes, (), linked=False
-        )
+    if layout is None:
+        raise _missing(["layout"], source)
     if wanted is None:
         known = ", ".join(each.suffix for each in FORMATS.values() if each.write and each.suffix)
         message = f"expected a foreign file as target, got {str(out)!r}"
@@ -163,11 +195,174 @@ def convert(
     return Converted(cast("Path", out), wanted, len(arrays), nbytes, (), linked=False)
 
 
-def _under_schema(
-    manifest: dict[str, Any], series: Series | None, source: str | Place
-) -> dict[str, Any]:
+def _is_foreign(source: Place) -> bool:
+    if isinstance(source, Path):
+        return not is_bundle(source) and formats.recognised(source) is not None
+    return formats.is_foreign(source)
+
+
+def _of_bundle(
+    source: Place,
+    out: Place,
+    series: Series | None,
+    options: Mapping[str, Any],
+    *,
+    report: list[Diagnostic] | None,
+    progress: Progress | None = None,
+) -> Converted:
+    """A bundle as another one."""
+    names = ("store", "compress", "compact", "overwrite", "limits")
+    return conversion.convert(
+        source,
+        out,
+        progress=progress,
+        edited=lambda manifest: _under_schema(manifest, series, source, report),
+        **{name: options[name] for name in names},
+    )
+
+
+def _of_foreign(
+    source: Place,
+    out: Place,
+    series: Series,
+    options: Mapping[str, Any],
+    *,
+    report: list[Diagnostic] | None,
+    progress: Progress | None = None,
+    storage_options: Options | None = None,
+) -> Converted:
+    """A foreign file as a bundle; without a layout its names are those of the schema."""
+    limits = options["limits"]
+    by_fields = options["layout"] is None
+    if by_fields:
+        if options["values"]:
+            raise _missing(["layout"], source)
+        payload = named_tree(source, limits=limits, storage_options=storage_options)
+    else:
+        payload = adopted(
+            series,
+            options["layout"],
+            source,
+            options["values"],
+            report=report,
+            limits=limits,
+            storage_options=storage_options,
+        )
     try:
-        return under_schema(manifest, series)
+        payload = resolve(payload, series, report=report, trust=options["trust"])
+    except StructError as error:
+        if by_fields:
+            error = MigrationError(map(_with_layout, error.diagnostics))
+        raise error.in_file(str(source)) from error.__cause__
+    chosen: dict[str, Any] = {} if options["store"] is None else {"store": options["store"]}
+    writing = {"overwrite": options["overwrite"], "compress": options["compress"]}
+    bundle.write(out, payload, progress=progress, **writing, **chosen)
+    records = bundle.read_manifest(out)["arrays"]
+    nbytes = sum(record["nbytes"] for record in records.values())
+    return Converted(
+        cast("Path", out), store_of(records).name, len(records), nbytes, (), linked=False
+    )
+
+
+def _with_layout(found: Diagnostic) -> Diagnostic:
+    """The finding of a file whose names are not those of the fields, with the way to name them."""
+    if found.code not in _NAMES:
+        return found
+    first = "without a layout, names in the file are those of the fields: pass "
+    return replace(
+        found, hint=Hint(first, Keyword("layout"), ", which `neuralqx-struct infer FILE` drafts")
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs.
+
+
+def _converted_run(
+    found: list[Found],
+    source: Path,
+    out: Place,
+    series: Series,
+    *,
+    options: Mapping[str, Any],
+    report: list[Diagnostic] | None,
+    progress: Progress | None,
+) -> Converted:
+    """Every checkpoint of a run as a bundle of a schema."""
+    work = partial(_typed, series=series, options={**options, "trust": tuple(options["trust"])})
+    done = each_checkpoint(
+        found, source, out, work, noun="step", workers=_WORKERS, progress=progress
+    )
+    if report is not None:
+        report += done.diagnostics
+    made: list[Converted] = [item.made for item in done.items if item.made is not None]
+    return Converted(
+        cast("Path", out),
+        ", ".join(sorted({each.store for each in made})),
+        sum(each.arrays for each in made),
+        sum(each.nbytes for each in made),
+        tuple(dict.fromkeys(name for each in made for name in each.dropped)),
+        linked=bool(made) and all(each.linked for each in made),
+        run=done,
+    )
+
+
+def _typed(path: Path, out: Place, series: Series, options: Mapping[str, Any]) -> Item:
+    """One checkpoint of a run as a bundle of a schema; one that is there is left alone."""
+    if is_there(out) and not options["overwrite"]:
+        _require_made(out, series, options["limits"])
+        return Item(path, cast("Path", out), "skipped")
+    found: list[Diagnostic] = []
+    by_names = not is_bundle(path)
+    if not by_names:
+        written = bundle.read_manifest(path, limits=options["limits"]).get("schema")
+        _require_schema(written, series)
+        by_names = written is None and options["layout"] is not None
+    if by_names:
+        made = _of_foreign(path, out, series, options, report=found)
+    else:
+        made = _of_bundle(path, out, series, options, report=found)
+    return Item(path, cast("Path", out), "typed", report=tuple(found), made=made)
+
+
+def _require_schema(written: Mapping[str, Any] | None, series: Series) -> None:
+    """Checks that a bundle is of a schema, or of none yet.
+
+    Raises:
+        MigrationError: It is of another one.
+    """
+    if written is not None and written["id"] != series.id:
+        message = f"expected a bundle of {series.id} or of no schema, got one of {written['id']}"
+        raise MigrationError(message, code="NQX404", path="$.schema.id")
+
+
+def _require_made(out: Place, series: Series, limits: Limits | None) -> None:
+    """Checks that a target is a whole bundle of a schema, by its manifest and the sizes of its files.
+
+    Raises:
+        BundleExistsError: It is another one.
+    """
+    document, found, _ = bundle.survey(out, limits=limits)
+    if document is not None and not has_errors(found):
+        written = document.get("schema") or {"id": None}
+        if written["id"] == series.id and written["version"] in series.documents:
+            return
+    got = "a damaged bundle" if document is None or has_errors(found) else "another bundle"
+    message = f"expected nothing or a bundle of {series.id}, got {got}"
+    hint = Hint("remove it, choose another folder, or pass ", Keyword("overwrite", True))
+    raise bundle.BundleExistsError(message, file=str(out), hint=hint)
+
+
+def _under_schema(
+    manifest: dict[str, Any],
+    series: Series | None,
+    source: Place,
+    report: list[Diagnostic] | None,
+) -> dict[str, Any]:
+    if series is None or "schema" in manifest:
+        return manifest
+    try:
+        return stamped(manifest, series, report)
     except StructError as error:
         raise error.in_file(str(source)) from error.__cause__
 
@@ -189,16 +384,21 @@ def _refuse_target(wanted: str | None, out: Place) -> None:
         raise SerializationError(message, code="NQX614", hint=hint)
 
 
+def _missing(names: Iterable[str], source: Place) -> SerializationError:
+    message = f"expected a {' and a '.join(names)} for a foreign file or a run, got none"
+    both = Keyword("schema"), " and ", Keyword("layout")
+    hint = Hint("`neuralqx-struct infer FILE` drafts both; pass ", *both)
+    return SerializationError(message, code="NQX708", file=str(source), hint=hint)
+
+
 def _series(schema: Any, layout: Any, source: Place) -> Series:
-    """The schema of a foreign file."""
-    missing = [name for name, value in (("schema", schema), ("layout", layout)) if value is None]
-    if missing:
-        message = f"expected a {' and a '.join(missing)} for a foreign file, got none"
-        both = Keyword("schema"), " and ", Keyword("layout")
-        hint = Hint("`neuralqx-struct infer FILE` drafts both; pass ", *both)
-        raise SerializationError(message, code="NQX708", file=str(source), hint=hint)
+    """The schema of a foreign file or of a run."""
+    if schema is None:
+        raise _missing(["schema"] if layout is not None else ["schema", "layout"], source)
     given = schemas_given(schema)
     if isinstance(given, Catalogue):
+        if layout is None:
+            raise _missing(["schema"], source)
         read, _ = read_layout(layout)
         found = given.get(read.ref.id)
         if found is None:

@@ -20,9 +20,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.runs import is_bundle
+from neuralqx_struct.codecs.nodes import Encoder
+from neuralqx_struct.codecs.plain import PLAIN_CODECS
 from neuralqx_struct.errors import (
     Diagnostic,
     Hint,
@@ -32,10 +35,11 @@ from neuralqx_struct.errors import (
     StructError,
     has_errors,
 )
-from neuralqx_struct.evolution.folders import is_bundle
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part
+from neuralqx_struct.evolution.lazy_arrays import Source as ArraySource
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.evolution.reading import LazyArrays, Order
-from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened
+from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened, split
 from neuralqx_struct.formats.table import described
 from neuralqx_struct.layouts import Layout, read_layout
 from neuralqx_struct.layouts.adoption import AdoptionPlan
@@ -43,7 +47,7 @@ from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.places import NOTHING, Values, value_names
 from neuralqx_struct.layouts.release import ReleasePlan
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
-from neuralqx_struct.manifest.kinds import ARRAY, iter_nodes
+from neuralqx_struct.manifest.kinds import ARRAY, DICT, iter_nodes
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.matching import match
 from neuralqx_struct.places.urls import Place, RemotePath
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
 #: The member of a bundle's metadata with the facts about the file that it was made from.
 FOREIGN = "foreign"
 _NONE: Mapping[str, Any] = MappingProxyType({})
+_LAYOUT: Final = "pass a layout; `neuralqx-struct infer FILE` drafts one"
 
 
 @collector_paused()
@@ -146,6 +151,74 @@ def _adopted(
         "writer": dict(WRITER),
     }
     return made, arrays
+
+
+def named_tree(
+    source: str | Place | ForeignFile,
+    *,
+    limits: Limits | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Payload:
+    """The payload of a foreign file as a plain tree: nested dicts by the parts of its names; only its header is read.
+
+    A schema with the same names reads it without a layout.
+
+    Args:
+        source: The path or URL of the file or folder, or an open one.
+        limits: Sizes above which the file is refused.
+        storage_options: Options of fsspec for a URL, such as keys.
+
+    Raises:
+        SerializationError: It cannot be read, or a name goes on from another one.
+    """
+    file = _open(source, ".", limits, storage_options=storage_options)
+    encoder = Encoder(PLAIN_CODECS)
+    root: dict[str, Any] = {}
+    problems: list[Diagnostic] = []
+    arrays: dict[str, LazyArray] = {}
+    leaves: dict[str, Any] = {name: encoder.encode(value) for name, value in file.values.items()}
+    for name, array in file.arrays.items():
+        arrays[name] = Part.of(
+            ArraySource(array.dtype, array.shape, array.read, array.slices, array.cheap)
+        )
+        leaves[name] = ARRAY.node(name=name, leaf="numpy", **arrays[name].record)
+    for name, node in leaves.items():
+        *outer, last = split(name)
+        inner: Any = root
+        for key in outer:
+            inner = inner.setdefault(key, {}) if type(inner) is dict else inner
+        if type(inner) is not dict or last in inner:
+            message = "expected names of which none goes on from another, got one that does"
+            problems.append(Diagnostic("NQX614", "error", message, path=name, hint=_LAYOUT))
+        else:
+            inner[last] = _Leaf(node)
+    if problems:
+        file.close()
+        raise SerializationError(problems).in_file(file.path)
+    lazy = LazyArrays(arrays)
+    if file is not source:
+        weakref.finalize(lazy, file.close)
+    document = {
+        "$schema": SCHEMA_URL,
+        "version": FORMAT_VERSION,
+        "manifest": _nodes_of(root),
+        "arrays": {name: array.record for name, array in arrays.items()},
+        "writer": dict(WRITER),
+    }
+    return Payload(document, lazy)
+
+
+class _Leaf(NamedTuple):
+    """A node at the end of a name."""
+
+    node: Any
+
+
+def _nodes_of(tree: Any) -> Any:
+    """A tree of dicts as nodes."""
+    if type(tree) is _Leaf:
+        return tree.node
+    return DICT.node(items=[[key, _nodes_of(inner)] for key, inner in tree.items()])
 
 
 def check_file(

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from neuralqx_struct import bundle
+from neuralqx_struct.bundle.runs import is_bundle
 from neuralqx_struct.errors import Diagnostic, StructError
 from neuralqx_struct.evolution.diff import diff
-from neuralqx_struct.evolution.folders import is_bundle
 from neuralqx_struct.formats import is_foreign
 from neuralqx_struct.manifest import MANIFEST, Limits
 from neuralqx_struct.manifest.kinds import STRUCT

@@ -14,7 +14,8 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.evolution.folders import bundles_in, is_bundle, migrate_all
+from neuralqx_struct.bundle.runs import bundles_in, is_bundle
+from neuralqx_struct.evolution.folders import migrate_all
 from neuralqx_struct.evolution.migrations import migrate
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
@@ -174,7 +175,7 @@ def test_what_is_wrong_with_many_is_told_once(tmp_path):
     assert (
         found.code == "NQX422" and "likewise in step_1, step_2, step_3 and 3 more" in found.message
     )
-    assert str(done) == "7 bundles: 7 failed"
+    assert str(done) == "7 bundles: 7 refused"
 
 
 @pytest.mark.parametrize(
@@ -326,7 +327,9 @@ def test_the_command_takes_a_folder(run, tmp_path):
         dry.exit_code == 1 and "lab.a: version 1 -> 2, 4 bundles" in dry.stdout and not out.exists()
     )
     ran = invoke("migrate", str(run), "--to", "2", "--out", str(out))
-    assert ran.exit_code == 1 and f"6 bundles: 5 migrated, 1 failed\nwritten to {out}" in ran.stdout
+    assert (
+        ran.exit_code == 1 and f"6 bundles: 5 migrated, 1 refused\nwritten to {out}" in ran.stdout
+    )
     assert f"{run}/step_0/manifest.json" in ran.stdout
     again = invoke("migrate", str(run), "--to", "2", "--out", str(out), "--format", "json")
     data = json.loads(again.stdout)
@@ -349,7 +352,7 @@ def test_the_command_says_that_it_could_not_write(run, tmp_path, monkeypatch):
     assert (
         ran.exit_code == 2
         and "No space left on device" in ran.stderr
-        and "1 failed, 5 not tried\nnothing was written\n" in ran.stdout
+        and "1 refused, 5 not tried\nnothing was written\n" in ran.stdout
     )
 
 

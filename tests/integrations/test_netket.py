@@ -494,10 +494,72 @@ def test_misuse(nk, integration, tmp_path):
         s.export(state, tmp_path / "ck")
 
 
+def spins(nk, seed):
+    hilbert = chain(nk)
+    return nk.vqs.MCState(local(nk, hilbert), rbm(nk), n_samples=64, seed=seed)
+
+
+@needs_netket
+@pytest.mark.parametrize("form", ["zip", "folder"])
+def test_a_file_of_nqxpack_goes_into_a_state(form, nk, integration, tmp_path):
+    """Also its samples, if it has them; and the next ones are those that nqxpack's own reader draws."""
+    nqxpack = pytest.importorskip("nqxpack")
+    state, other = (spins(nk, seed) for seed in (1, 2))
+    state.sample()
+    options = {"save_sample_cache": form == "zip"}
+    nqxpack.save(state, tmp_path / "state.nk", zip=form == "zip", options=options)
+    found = integration.from_nqxpack(tmp_path / "state.nk", other)
+    assert found is other and np.array_equal(found.samples, state.samples)
+    mine, theirs = integration.to_struct(found), integration.to_struct(state)
+    assert mine.parameters == theirs.parameters and mine.sampler == theirs.sampler
+    theirs = nqxpack.load(tmp_path / "state.nk")
+    assert np.array_equal(found.samples, theirs.samples)
+    assert np.array_equal(found.sample(), theirs.sample())
+
+
+@needs_netket
+def test_a_file_of_nqxpack_names_trusted_packages_alone(nk, integration, tmp_path):
+    nqxpack = pytest.importorskip("nqxpack")
+    path = tmp_path / "state.nk"
+    state = spins(nk, 1)
+    nqxpack.save(state, path, zip=False)
+    for trust in ((), ("jax", "jaxlib")):
+        with pytest.raises(s.UntrustedError) as caught:
+            integration.from_nqxpack(path, trust=trust)
+        (found,) = caught.value.diagnostics
+        assert found.code == "NQX501" and "netket" in found.hint
+    trust = ("netket", "jax", "jaxlib")
+    made_anew = integration.from_nqxpack(path, trust=trust)
+    assert integration.to_struct(made_anew).parameters == integration.to_struct(state).parameters
+    text = (path / "object.json").read_text()
+    for name in ("builtins.eval", "jax.numpy.nothing", "netket.utils.os.system"):
+        (path / "object.json").write_text(text.replace("netket.models.rbm.RBM", name))
+        with pytest.raises(s.UntrustedError, match="NQX501"):
+            integration.from_nqxpack(path, trust=trust)
+
+
+@needs_netket
+def test_a_file_of_nqxpack_that_does_not_fit_changes_nothing(nk, integration, tmp_path):
+    nqxpack = pytest.importorskip("nqxpack")
+    state, other = (spins(nk, seed) for seed in (1, 2))
+    nqxpack.save({"a": state}, tmp_path / "two.nk")
+    with pytest.raises(s.SerializationError, match="NQX614"):
+        integration.from_nqxpack(tmp_path / "two.nk", other)
+    wide = nk.vqs.MCState(local(nk, chain(nk)), nk.models.RBM(alpha=2, param_dtype=complex))
+    nqxpack.save(wide, tmp_path / "wide.nk")
+    before = integration.to_struct(other)
+    with pytest.raises(s.SerializationError, match="NQX412"):
+        integration.from_nqxpack(tmp_path / "wide.nk", other)
+    assert integration.to_struct(other).parameters == before.parameters
+    with pytest.raises(TypeError, match="expected a netket"):
+        integration.from_nqxpack(tmp_path / "wide.nk", {})
+
+
 @needs_netket
 def test_the_page(nk, double, tmp_path, monkeypatch):
+    pytest.importorskip("nqxpack")
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/netket.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     exec("\n".join(blocks), {})

@@ -161,8 +161,15 @@ def test_older_layouts_make_bundles_of_the_newest_version(world):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("model.safetensors", "out"), "a schema and a layout for a foreign file"),
-        (("model.safetensors", "out", {"schema": "schemas/net"}), "expected a layout"),
+        (("model.safetensors", "out"), "a schema and a layout for a foreign file or a run"),
+        (
+            ("model.safetensors", "out", {"schema": "schemas/net"}),
+            "without a layout, names in the file",
+        ),
+        (
+            ("model.safetensors", "out", {"schema": "schemas/net", "values": VALUES}),
+            "expected a layout",
+        ),
         (("model.safetensors", "o.npz", {}), "expected a bundle as target"),
         (("model.safetensors", "out", {"layout": "nope"}), "it has hf"),
         (("model.safetensors", "out", {"values": {}}), "NQX707"),

@@ -1,4 +1,4 @@
-"""Writes tests/golden/foreign: files of torch and of NetKet, which the tests read without either. Needs the extra ``slow``.
+"""Writes tests/golden/foreign: files of torch, of NetKet and of nqxpack, which the tests read without either. Needs the extra ``slow``.
 
 python -m tests.programs.foreign_files FOLDER
 """
@@ -37,7 +37,16 @@ def netket_files(folder):
     log = netket.logging.JsonLog(str(folder / "netket"), save_params_every=1)
     driver.run(2, out=log, show_progress=False)
     to_struct(state, driver).export(folder / "netket_state.zip")
+    nqxpack_file(state, folder / "netket.nk")
     (folder / "netket.log").unlink()
+
+
+def nqxpack_file(state, path):
+    import nqxpack
+    from nqxpack._src.metadata import generate_metadata
+
+    generate_metadata.get_host_info = dict  # the same bytes on every machine
+    nqxpack.save(state, path, options={"save_sample_cache": True})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""The command ``convert``: writes a bundle in another form or store, or from and to a foreign file."""
+"""The command ``convert``: writes a bundle in another form or store, or from and to a foreign file; and whole runs."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,11 @@ from neuralqx_struct.errors import Diagnostic
 
 def run(source: Path, out: Path, *, schema: Any, overwrite: bool, **options: Any) -> Report:
     """Writes the other form."""
+    from neuralqx_struct.bundle.runs import holds_bundles
     from neuralqx_struct.layouts.conversion import convert
 
-    require_free(out, overwrite=overwrite)
+    if not (isinstance(source, Path) and holds_bundles(source)):  # a run goes on in its folder
+        require_free(out, overwrite=overwrite)
     found: list[Diagnostic] = []
     with progress_bar("converting") as advance:
         done = convert(
@@ -43,14 +44,21 @@ def run(source: Path, out: Path, *, schema: Any, overwrite: bool, **options: Any
             progress=advance,
             **options,
         )
-    return Report(str(done), tuple(found), members=asdict(done), layout="verdict")
+    members: dict[str, Any] = {name: getattr(done, name) for name in _MEMBERS}
+    failures: tuple[Diagnostic, ...] = ()
+    if done.run is not None:
+        members["steps"] = done.run.states
+        found, failures = [*done.run.findings], done.run.refusals
+    return Report(str(done), tuple(found), members, failures, "verdict")
 
+
+_MEMBERS = ("out", "store", "arrays", "nbytes", "dropped", "linked")
 
 COMMAND = Command(
     name="convert",
     function="neuralqx_struct.convert",
     run=run,
-    help="Write a bundle in another form or store, or from or to a foreign file.",
+    help="Write a bundle in another form or store, or from or to a foreign file. Takes runs, too.",
     arguments=(
         SOURCE,
         OUT._replace(help="Path of the new one; with .zip one file.", default=REQUIRED),
@@ -84,6 +92,7 @@ COMMAND = Command(
         "convert ckpt --out ckpt.zip --compress",
         "convert ckpt --out other --store safetensors --overwrite",
         "convert model.safetensors --out net --schema model --layout hf",
+        "convert runs --out typed_runs --schema schemas/vmc_state",
     ),
-    members=("out", "store", "arrays", "nbytes", "dropped", "linked"),
+    members=(*_MEMBERS, "steps"),
 )

@@ -26,7 +26,7 @@ from neuralqx_struct.errors import printable
 from neuralqx_struct.manifest import Limits
 
 if TYPE_CHECKING:
-    from neuralqx_struct.evolution.folders import MigratedFolder
+    from neuralqx_struct.bundle.runs import RunResult
     from neuralqx_struct.evolution.plans import Plan
 
 
@@ -44,6 +44,7 @@ def run(
     """Plans the migration, and writes its result unless it is a dry run."""
     if out is None and not dry_run:
         raise UsageError("expected --out DST, or --dry-run, got neither")
+    from neuralqx_struct.bundle.runs import holds_bundles
     from neuralqx_struct.evolution import folders, migrations
 
     target = out or source.parent / f"{source.name}-migrated"
@@ -57,7 +58,7 @@ def run(
     }
     members: dict[str, Any] = {"out": None if dry_run else target, "dry_run": dry_run}
     end = "nothing was written (--dry-run)" if dry_run else f"written to {printable(target)}"
-    if folders.holds_bundles(source):
+    if holds_bundles(source):
         with progress_bar("migrating bundles") as advance:
             folder = folders.migrate_all(source, target, **options, progress=advance)
         return _of_folder(folder, end, members)
@@ -94,18 +95,13 @@ def _plan(plan: Plan) -> dict[str, Any]:
     return {"id": plan.id, "from": plan.from_version, "to": plan.to_version, "hops": hops}
 
 
-def _of_folder(done: MigratedFolder, end: str, members: dict[str, Any]) -> Report:
+def _of_folder(done: RunResult, end: str, members: dict[str, Any]) -> Report:
     if all(item.state in ("failed", "waiting") for item in done.items):
         end = "nothing was written"
     plans = {str(item.plan): _plan(item.plan) for item in done.items if item.plan is not None}
     members["plans"] = [*plans.values()]
-    members["bundles"] = [
-        {"path": item.path, "out": item.out, "state": item.state} for item in done.items
-    ]
-    # The system refused the target: such a finding is not about the input.
-    failures = tuple(found for found in done.diagnostics if found.code == "NQX406")
-    others = tuple(found for found in done.diagnostics if found.code != "NQX406")
-    return Report(f"{done}\n{end}", others, members, failures, "verdict")
+    members["bundles"] = done.states
+    return Report(f"{done}\n{end}", done.findings, members, done.refusals, "verdict")
 
 
 COMMAND = Command(
