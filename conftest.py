@@ -240,4 +240,8 @@ def _is_run(item: pytest.Item, tenth: int) -> bool:
     folder, *rest = item.path.relative_to(ROOT).parts
     if folder != "tests" or rest[0] in ONCE:
         return False
+    sampled = item.get_closest_marker("sampled")
+    if sampled is not None:
+        (name,) = sampled.args
+        return item.callspec.indices[name] == tenth % sampled.kwargs["parts"]  # type: ignore[attr-defined]
     return rest[0] in BY_VERSION or zlib.crc32(item.nodeid.encode()) % 10 == tenth

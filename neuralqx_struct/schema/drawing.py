@@ -630,7 +630,7 @@ class Draw:
             return self.value()
         misses: list[str] = []
         value = None
-        for turn in range(_TRIES):
+        for turn in range(1 if _is_empty(self.field) else _TRIES):
             value = self.value() if turn == 0 else self.changed(small=None).value()
             misses = self.misses(self.field, value)
             if not misses:
@@ -1002,6 +1002,14 @@ _CLOSE = 2**-10  # to a limit of floats
 def _around(number: float, least: float) -> tuple[float, ...]:
     """A limit with the numbers beside it."""
     return (number, number - least, number + least, number - _CLOSE, number + _CLOSE)
+
+
+def _is_empty(bounds: FieldDeclaration) -> bool:
+    """True if no number is within bounds."""
+    low, high = _largest(bounds.ge, bounds.gt), _smallest(bounds.le, bounds.lt)
+    if low is None or high is None:
+        return False
+    return low > high or (low == high and (bounds.gt == low or bounds.lt == high))
 
 
 def _largest(*bounds: float | None) -> float | None:

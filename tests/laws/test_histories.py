@@ -75,6 +75,7 @@ SEEDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled("part", parts=3)
 @pytest.mark.parametrize("part", range(3))
 def test_what_lint_accepts_loads_as_the_model_expects(tmp_path, part):
     check(tmp_path, SEEDS[part::3])
