@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
+from neuralqx_struct.classes import examples
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.tools.linting import lint_series
 
@@ -150,7 +151,8 @@ def test_ints_that_are_dims_have_the_bounds_of_these(bounds):
         assert found.x.shape == (found.n,)
 
 
-def test_constraints_on_several_fields_are_met_by_drawing_again():
+def test_constraints_on_several_fields_are_met_by_drawing_again(monkeypatch):
+    monkeypatch.setattr(examples, "_TRIES", 20)  # all 400 take seconds
     both = schema(
         "structs:\n  A:\n    fields: {a: int, b: int}\n    constraints: [{expr: 'a < b and a + b > 9', message: 'no'}]\n"
     )

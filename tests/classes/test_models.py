@@ -41,8 +41,7 @@ def test_lint_finds_nothing_and_each_version_leads_to_the_next_and_back(name):
     assert schema(name).versions[:2] == (1, 2)
 
 
-@every("key", range(3))
-@every("name", NAMES)
+@every(["key", "name"], enumerate(NAMES))
 def test_instances_made_from_the_schema(name, key, tmp_path):
     with jax.enable_x64(name in NEEDS_X64):
         old = s.example(schema(name, 1).root, key=key)
