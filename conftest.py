@@ -49,6 +49,8 @@ OF_THE_REST = (
     *("laws/test_advice.py", "laws/test_histories.py", "laws/test_lint_laws.py"),
     *("laws/test_size_laws.py", "cli/test_manual.py", "cli/test_command_hints.py"),
 )
+#: Files with tests that take a tenth of a minute or more each: the site, checkers in processes, killed writers.
+LONG = ("tests/test_docs.py", "tests/test_typing.py", "tests/bundle/test_crash.py")
 #: The tests that run once: texts, links, types, the site, and a reader in another language.
 ONCE = ("reader_js", "typing", "test_docs.py", "test_layout.py", "test_tools.py", "test_typing.py")
 _SAVED_AS = re.compile(r"# (\S+\.ya?ml)\n")
@@ -225,7 +227,11 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what ``--tenth`` does not name."""
+    """Leaves out what ``--tenth`` does not name, and starts with single tests that take very long.
+
+    A process that starts one of these last leaves the others waiting for it.
+    """
+    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
     tenth = config.getoption("--tenth")
     if tenth is None:
         return
