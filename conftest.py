@@ -38,12 +38,23 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 ROOT = Path(__file__).resolve().parent
 COMMAND = "neuralqx-struct"
-#: The tests whose result may depend on the version of Python, JAX and other packages.
+#: The tests whose results may depend on the version of Python, JAX and other packages.
 BY_VERSION = (
     *("struct", "checkpoint", "codecs", "classes", "formats", "places", "bundle"),
     *("integrations", "cli", "laws", "test_without_jax.py"),
 )
-#: The tests whose result does not: texts, links, types, the site, and a reader in another language.
+#: Files in these folders whose results do not: what a crash leaves on a disk, and laws of schemas and steps.
+OF_THE_REST = (
+    *(
+        "bundle/test_crash.py",
+        "cli/test_command_hints.py",
+        "cli/test_manual.py",
+        "laws/test_advice.py",
+    ),
+)
+#: Files with tests that take a tenth of a minute or more each: the site, checkers in processes, killed writers.
+LONG = ("tests/test_docs.py", "tests/test_typing.py", "tests/bundle/test_crash.py")
+#: The tests that run once: texts, links, types, the site, and a reader in another language.
 ONCE = ("reader_js", "typing", "test_docs.py", "test_layout.py", "test_tools.py", "test_typing.py")
 _SAVED_AS = re.compile(r"# (\S+\.ya?ml)\n")
 _SHOWN = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n?)*)", re.MULTILINE)
@@ -219,7 +230,11 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what ``--tenth`` does not name."""
+    """Leaves out what ``--tenth`` does not name, and starts with single tests that take very long.
+
+    A process that starts one of these last leaves the others waiting for it.
+    """
+    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
     tenth = config.getoption("--tenth")
     if tenth is None:
         return
@@ -244,4 +259,5 @@ def _is_run(item: pytest.Item, tenth: int) -> bool:
     if sampled is not None:
         (name,) = sampled.args
         return item.callspec.indices[name] == tenth % sampled.kwargs["parts"]  # type: ignore[attr-defined]
-    return rest[0] in BY_VERSION or zlib.crc32(item.nodeid.encode()) % 10 == tenth
+    is_of_versions = rest[0] in BY_VERSION and "/".join(rest) not in OF_THE_REST
+    return is_of_versions or zlib.crc32(item.nodeid.encode()) % 10 == tenth

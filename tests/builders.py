@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import operator
+import os
 import re
 import subprocess
 import sys
@@ -82,6 +83,11 @@ def bounded():
     started = time.process_time()
     yield
     assert time.process_time() - started < MOST_SECONDS
+
+
+def cases(by_night):
+    """How many examples a slow law draws: a third by day, all where `.ci/nightly` sets the profile of Hypothesis."""
+    return by_night if os.environ.get("HYPOTHESIS_PROFILE") else by_night // 3
 
 
 #: Where the package keeps what its users register, by module and name; each is undone after each test.

@@ -1,10 +1,12 @@
 """Settings for all tests: Hypothesis profiles, a CPU with several virtual devices, a clean registry of schemas."""
 
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
@@ -22,6 +24,7 @@ hypothesis.settings.register_profile(
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
+hypothesis.settings.register_profile("night", hypothesis.settings.get_profile("ci"))
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -44,6 +47,30 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda descriptor: os.fstat(descriptor) and None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _each_json_schema_is_checked_once() -> Iterator[None]:
+    """Leaves out that `jsonschema.validate` checks a schema again that it has checked: it takes longer than most values do."""
+    import jsonschema
+
+    seen: set[tuple[type, str]] = set()
+    with pytest.MonkeyPatch.context() as patched:
+        for judge in (jsonschema.Draft7Validator, jsonschema.Draft202012Validator):
+            patched.setattr(judge, "check_schema", _once(judge, judge.check_schema, seen))
+        yield
+
+
+def _once(
+    judge: type, check: Callable[..., None], seen: set[tuple[type, str]]
+) -> Callable[..., None]:
+    def checked(schema: Any, *rest: Any, **more: Any) -> None:
+        key = (judge, json.dumps(schema, sort_keys=True, default=repr))
+        if key not in seen:
+            check(schema, *rest, **more)
+            seen.add(key)
+
+    return checked
 
 
 @pytest.fixture(autouse=True)

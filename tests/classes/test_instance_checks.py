@@ -16,7 +16,7 @@ from neuralqx_struct.classes import instance_checks as instances
 from neuralqx_struct.classes.instance_checks import InstanceCheck, see_value
 from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.schema.conformance import conform
-from tests.builders import every
+from tests.builders import cases, every
 
 TEXT = """\
 language: "1"
@@ -171,7 +171,7 @@ changes = st.dictionaries(st.sampled_from(sorted(USED)), st.integers(0, 1000), m
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(changes)
 def test_the_verdict_is_that_of_the_walk(drawn):
     for cls, more in ((Net, {}), (ODD.Net, {"odd": None})):

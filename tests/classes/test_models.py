@@ -16,7 +16,7 @@ from flax import linen
 
 import neuralqx_struct as s
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import every
+from tests.builders import cases, every
 from tests.shipped import (
     check_with_others_tools,
     identical,
@@ -41,7 +41,7 @@ def test_lint_finds_nothing_and_each_version_leads_to_the_next_and_back(name):
     assert schema(name).versions[:2] == (1, 2)
 
 
-@every("key", range(3))
+@every("key", range(cases(3)))
 @every("name", NAMES)
 def test_instances_made_from_the_schema(name, key, tmp_path):
     with jax.enable_x64(name in NEEDS_X64):

@@ -22,7 +22,7 @@ from neuralqx_struct.schema.lock import format_lock, lock_entry
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT, doc, every, invoke
+from tests.builders import ROOT, cases, doc, every, invoke
 
 SUITE = ROOT / "tests" / "suite" / "compatibility"
 CELLS = [
@@ -503,7 +503,7 @@ def means_the_same(old, new):
     return old == new
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=cases(250), deadline=None)
 @given(
     FIELDS,
     INNERS,

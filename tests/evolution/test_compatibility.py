@@ -11,7 +11,7 @@ from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.schema.series import load_series, series_of
-from tests.builders import doc, every
+from tests.builders import cases, doc, every
 
 A = {"a": "int32[n]"}
 DEFAULT = {"type": "int", "default": 0}
@@ -171,7 +171,7 @@ FIELDS = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(FIELDS, FIELDS, st.sampled_from(["error", "warn", "drop"]))
 def test_backward_is_what_the_resolver_does(old, new, unknown):
     """The law behind every verdict: compatible exactly if there is a way for payloads."""
@@ -186,7 +186,7 @@ def test_backward_is_what_the_resolver_does(old, new, unknown):
     assert (verdict(first, second, "backward", unknown=unknown, steps=False) == []) is loads
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(st.lists(FIELDS, min_size=2, max_size=4))
 def test_modes_are_ordered(versions):
     """Full is both, and transitive is never laxer."""

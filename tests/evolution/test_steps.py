@@ -23,7 +23,7 @@ from neuralqx_struct.schema.migration import StepItem
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.types.text import format_type, parse_type
-from tests.builders import F4, STEPS, bounded, conforms, doc, every, payload, same, up, value
+from tests.builders import F4, STEPS, bounded, cases, conforms, doc, every, payload, same, up, value
 
 # Each step: what it is applied to, and what comes out.
 
@@ -1156,7 +1156,7 @@ def histories(draw):
     return old, done, document, sizes, draw(st.integers(0, 2**32 - 1))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(histories())
 def test_laws(history):
     """Payloads follow declarations step by step, and the inverse chain gives back every bit."""

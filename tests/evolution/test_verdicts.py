@@ -17,7 +17,7 @@ from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.uses import among, link
-from tests.builders import bounded, doc, every, payload
+from tests.builders import bounded, cases, doc, every, payload
 
 
 def loads(writer, reader, unknown, key=0, used=()):
@@ -581,7 +581,7 @@ def check(old, new, unknown, key):
         assert broken is any(found[direction] for direction in mode.directions)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=cases(40), deadline=None, derandomize=True)
 @given(SIDE, SIDE, st.sampled_from(["error", "warn", "drop"]), st.integers(0, 9))
 def test_a_verdict_without_steps_is_what_loading_does(before, after, unknown, key):
     aliased = [n for n, t in after[0].items() if isinstance(t, dict) and "aliases" in t]
@@ -589,7 +589,7 @@ def test_a_verdict_without_steps_is_what_loading_does(before, after, unknown, ke
     check(side(1, before), side(2, after), unknown, key)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=cases(40), deadline=None, derandomize=True)
 @given(SIDE, SIDE, st.sampled_from(["error", "warn", "drop"]), st.integers(0, 9))
 def test_a_verdict_with_steps_is_what_loading_does(before, after, unknown, key):
     old, new = side(1, before), side(2, after)

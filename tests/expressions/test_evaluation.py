@@ -19,7 +19,7 @@ from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.struct import Struct
-from tests.builders import every
+from tests.builders import cases, every
 
 
 def codes(text, names=None):
@@ -468,7 +468,7 @@ TEXTS = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(TEXTS)
 def test_evaluation_agrees_with_python(text):
     with warnings.catch_warnings():

@@ -125,7 +125,6 @@ def check(seed, root, forget):
     return len(tried), bad
 
 
-@pytest.mark.sampled("forget", parts=3)
 @pytest.mark.parametrize("forget", [None, 0, 1])
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in (20, 40))]
@@ -340,7 +339,6 @@ def refused_answers(old, new):
     return tried, bad
 
 
-@pytest.mark.sampled("first", parts=4)
 @pytest.mark.parametrize("first", range(0, 160, 40))
 def test_every_answer_between_random_versions_proves(first):
     total = 0

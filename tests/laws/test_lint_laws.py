@@ -12,6 +12,7 @@ from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.items import UnequalItemsError
 from neuralqx_struct.schema.lint.expressions import EXPRESSION_CHECKS
 from neuralqx_struct.schema.reading import document_from_data
+from tests.builders import cases
 
 SCHEMA = s.load_schema("""
 language: "1"
@@ -123,7 +124,7 @@ def findings(text):
     return [problem for check in EXPRESSION_CHECKS for problem in check(document)]
 
 
-@settings(max_examples=400)
+@settings(max_examples=cases(400))
 @given(expressions)
 def test_what_has_a_value_is_no_error_and_what_has_none_is_found(text):
     try:

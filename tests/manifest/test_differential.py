@@ -21,7 +21,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.manifest.text import read_document
-from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document, every, mutated
+from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, cases, document, every, mutated
 
 SCHEMA = json.loads((ROOT / "schemas/manifest/1.json").read_text())
 PYTHON = jsonschema.Draft202012Validator(SCHEMA)
@@ -79,7 +79,7 @@ PLACES = [(sample, place) for sample in SAMPLES for place in places(sample) if p
 
 
 @seed(12)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=cases(600), deadline=None)
 @given(
     st.sampled_from(PLACES),
     st.sampled_from(["replace", "remove", "insert"]),

@@ -13,7 +13,7 @@ from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.export import manifest_schema
-from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, document, every, mutated
+from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, cases, document, every, mutated
 
 PUBLISHED = ROOT / "schemas/manifest/1.json"
 SCHEMA = json.loads(PUBLISHED.read_text())
@@ -137,7 +137,7 @@ SAMPLES = [GOOD | {"manifest": None}, *(document(node) for node in EVERY_KIND)]
 PLACES = [(sample, place) for sample in SAMPLES for place in places(sample) if place]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(
     chosen=st.sampled_from(PLACES),
     how=st.sampled_from(["replace", "remove", "insert"]),
@@ -153,7 +153,7 @@ def test_all_judges_agree_on_mutated_manifests(chosen, how, value, name):
 # -- errors name the bad place, in every validator and in ours
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(chosen=st.sampled_from(PLACES), value=VALUES)
 def test_errors_of_both_name_the_bad_place(chosen, value):
     """The place of a wrong value, or one above or below it: where a tag is wrong, the node is."""

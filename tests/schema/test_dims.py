@@ -10,7 +10,7 @@ from neuralqx_struct.expressions import parse
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.tools.linting import lint_document
-from tests.builders import bounded, doc, every
+from tests.builders import bounded, cases, doc, every
 
 
 def shape(text):
@@ -457,7 +457,7 @@ def _solved(declared, claims):
     return found + solver.solve(), sizes(solver)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(_DECLARED, _CLAIMS, st.randoms(use_true_random=False))
 def test_the_order_does_not_matter_for_whether_sizes_agree(declared, claims, random):
     found, known = _solved(declared, claims)
@@ -469,7 +469,7 @@ def test_the_order_does_not_matter_for_whether_sizes_agree(declared, claims, ran
         assert known == known_again
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.lists(st.lists(_AXES, min_size=1, max_size=3), min_size=1, max_size=6), st.data())
 def test_shapes_that_come_from_sizes_agree(arrays, data):
     truth = {name: data.draw(st.integers(1, 9)) for name in "nmk"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.text.loader import read_text
-from tests.builders import every
+from tests.builders import cases, every
 
 
 def problems(text, **options):
@@ -144,7 +144,7 @@ def no_constants(token):
     raise ValueError
 
 
-@settings(max_examples=600)
+@settings(max_examples=cases(600))
 @given(st.lists(json_fragments, max_size=10).map("".join))
 def test_json_is_read_exactly_where_the_standard_library_reads_it_strictly(text):
     try:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from tests.builders import every
+from tests.builders import cases, every
 
 f = s.filters
 
@@ -299,7 +299,7 @@ def by_paths(state):
 
 
 @given(TREES, FILTERS)
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 def test_both_libraries_group_random_trees_alike(tree, pairs):
     definition, *mine = s.split(tree, *[own for own, _ in pairs], ...)
     _, *other = nnx.split(tree, *[given for _, given in pairs], ...)
