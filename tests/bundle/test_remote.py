@@ -254,7 +254,11 @@ def test_many_arrays_are_fetched_together_and_large_ones_several_at_a_time(serve
         (lambda: s.load("memory://run"), "NQX401", "steps 9, 10, which hold the bundles net, opt"),
         (lambda: s.inspect("memory://run"), "NQX621", "steps 9, 10, which hold the bundles net"),
         (lambda: s.load("memory://run/10"), "NQX401", "name one, such as memory://run/10/net"),
-        (lambda: s.migrate("memory://run", "x"), "NQX401", "migrate_all takes the whole folder"),
+        (
+            lambda: s.migrate("memory://run", "x"),
+            "NQX401",
+            "migrate_all, and convert with a schema, take",
+        ),
         (lambda: s.load("memory://bucket/1"), "NQX401", "got one with notes.txt in it"),
         (lambda: s.export(1, "memory://bucket/1"), "NQX431", "a folder without"),
         (lambda: s.export(1, "memory://bucket/1", overwrite=True), "NQX431", "a folder without"),

@@ -172,7 +172,8 @@ def test_a_bundle_is_read(server, tmp_path, kind):
     part = s.load(url, select="path:b", storage_options=options)
     assert part["w"] is None and part["b"].tolist() == [0, 1, 2, 3, 4]
     place = located(url, options)
-    assert place.files is located(f"{url}/x", options).files  # which a copy on the server needs
+    if kind != "simplecache":  # of which old releases of fsspec make one for each URL
+        assert place.files is located(f"{url}/x", options).files  # which a copy on the server needs
     with pytest.raises(s.SerializationError, match="expected a file or folder, got none"):
         (place / "missing").opening(10)
     if kind != "simplecache":  # the pages of http have no such listing here

@@ -134,7 +134,7 @@ def test_inspect_and_verify(remote):
 
 def test_a_file_of_no_known_kind(remote):
     remote.pipe_file("/m.bin", b"nothing known")
-    with pytest.raises(s.SerializationError, match=r"the kinds are npz, safetensors"):
+    with pytest.raises(s.SerializationError, match=r"the kinds are nqxpack, npz, safetensors"):
         formats.opened("memory://m.bin")
 
 
