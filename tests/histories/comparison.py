@@ -16,6 +16,7 @@ from neuralqx_struct.schema.samples import samples_of
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.sizes.scopes import given_sizes
 from neuralqx_struct.tools.linting import lint
+from neuralqx_struct.types import walk_type
 from tests.histories.declarations import IDENTITY, from_node, same, to_node
 from tests.histories.derivations import misses
 from tests.histories.making import Maker
@@ -343,14 +344,21 @@ class Comparison:
         self.judged_pairs += 1
         reader = self.history.versions[-1 if direction == "backward" else number - 1]
         # Nobody knows the limits of computed values, and a limit that a constraint or choices imply, or that an int has
-        # because it is a size, is another limit all the same; a field without a value stops loads of its own version, too,
-        # and then no payloads are tried, which would settle the sizes.
+        # because it is a size, is another limit all the same; a pytree may hold structs that no payload shows; a field without
+        # a value stops loads of its own version, too, and then no payloads are tried, which would settle the sizes.
         writer = series.at(number if direction == "backward" else len(self.history.versions))
         structs = [each for document in writer.closure() for each in document.structs.values()]
         sized = any(map(given_sizes, writer.closure()))
         chosen = any(field.choices for each in structs for field in each.stored.values())
         constrained = any(each.constraints for each in structs)
-        unsure = self.is_computed() or sized or chosen or constrained
+        types = [
+            t
+            for each in structs
+            for field in each.stored.values()
+            for t in walk_type(field.declared)
+        ]
+        open_ = any(each.takes_all for each in types)
+        unsure = self.is_computed() or sized or chosen or constrained or open_
         allowed = LIMITS if unsure else set()
         if has_unfilled(reader) and "NQX414" in codes:
             allowed = LIMITS | {"NQX414"}
