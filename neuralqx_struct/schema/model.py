@@ -145,7 +145,7 @@ class FieldDeclaration(Declaration):
         """True if the file gives a default, null included."""
         return "default" in self.model_fields_set
 
-    @property
+    @cached_property
     def stored(self) -> bool:
         """True if payloads hold the field."""
         if self.derived is not None:
@@ -180,6 +180,32 @@ class FieldDeclaration(Declaration):
             hint = "only opaque and derived fields may lack one"
             raise SchemaError("expected a type, got none", code="NQX101", hint=hint)
         return parse_type(self.text, self._dtypes)
+
+    # Steps and suggestions make many documents that share their fields, so facts about a field are kept with it.
+
+    @cached_property
+    def refers(self) -> tuple[str, ...]:
+        """The structs and enums that its type names."""
+        return tuple({inner.refers: None for inner in walk_type(self.declared) if inner.refers})
+
+    @cached_property
+    def is_open(self) -> bool:
+        """True if values may hold any struct, as in a pytree."""
+        return any(inner.takes_all for inner in walk_type(self.declared))
+
+    @cached_property
+    def sizes(self) -> frozenset[str]:
+        """The names in its sizes: of shapes, lengths and arguments."""
+        inside = walk_type(self.declared)
+        sizes = (size for inner in inside for size in (*inner.extents, *inner.arguments))
+        return frozenset[str]().union(*(size.names for size in sizes if size is not ...))
+
+    @cached_property
+    def is_int(self) -> bool:
+        """True for a static int that payloads hold: it may be a size of its name."""
+        if not self.stored or self.kind != "static":
+            return False
+        return not {"int", ""}.isdisjoint(branch.meaning for branch in self.declared.branches)
 
     @cached_property
     def derivation(self) -> Expression | None:
@@ -230,15 +256,14 @@ class StructDeclaration(Declaration):
     @cached_property
     def refers(self) -> frozenset[str]:
         """The structs and enums that the types of its fields name."""
-        typed = (d for d in self.fields.values() if d.type is not None)
-        return frozenset(inner.refers for d in typed for inner in walk_type(d.declared))
+        return frozenset(
+            name for d in self.fields.values() if d.type is not None for name in d.refers
+        )
 
     @cached_property
     def sizes(self) -> frozenset[str]:
         """The names in the sizes of its fields: of shapes, lengths and arguments."""
-        inside = (inner for d in self.stored.values() for inner in walk_type(d.declared))
-        sizes = (size for inner in inside for size in (*inner.extents, *inner.arguments))
-        return frozenset[str]().union(*(size.names for size in sizes if size is not ...))
+        return frozenset[str]().union(*(d.sizes for d in self.stored.values()))
 
     @cached_property
     def conditions(self) -> tuple[Expression, ...]:

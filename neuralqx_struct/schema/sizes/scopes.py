@@ -44,10 +44,9 @@ def named_from_root(
         elif name in document.structs and name not in structs:
             structs.add(name)
             for declaration in document.structs[name].stored.values():
-                for inner in walk_type(declaration.declared):
-                    todo.append(inner.refers)
-                    if pytrees and inner.takes_all:
-                        todo += [*document.structs, *document.enums]
+                todo += declaration.refers
+                if pytrees and declaration.is_open:
+                    todo += [*document.structs, *document.enums]
     return sorted(structs), sorted(enums)
 
 
@@ -147,18 +146,14 @@ def given_sizes(document: Document) -> set[str]:
 def int_fields(document: Document) -> dict[str, FieldDeclaration]:
     """The static ints of the root, by name: the sizes of their names."""
     root = document.structs.get(document.root)
-    fields = {name: int_field(document, name) for name in (root.fields if root else ())}
-    return {name: field for name, field in fields.items() if field is not None}
+    return {name: field for name, field in root.fields.items() if field.is_int} if root else {}
 
 
 def int_field(document: Document, name: str) -> FieldDeclaration | None:
     """One of :func:`int_fields`, which each step of a migration would compute again."""
     root = document.structs.get(document.root)
     field = None if root is None else root.held(name)
-    if field is None or field.kind != "static":
-        return None
-    meanings = {branch.meaning for branch in field.declared.branches}
-    return None if meanings.isdisjoint({"int", ""}) else field
+    return field if field is not None and field.is_int else None
 
 
 def size_form(document: Document) -> dict[str, Any]:
