@@ -172,12 +172,17 @@ def number_text(value: Any) -> str:
     return str(value)
 
 
+def shown_size(text: str, size: int) -> str:
+    """An expression with its number, after the name of a dim that it explains."""
+    return f"= {text}" if text == str(size) else f"= {text} = {size}"
+
+
 def compute(equation: SizeEquation) -> tuple[int | None, str]:
     """The size of the expression, and the text after the name of a dim that explains it."""
     text, names = equation.expression.text, known(equation.variables)
     size = exact(equation.expression, names)
     if size is not None:
-        return size, f"= {text}" if text == str(size) else f"= {text} = {size}"
+        return size, shown_size(text, size)
     try:
         value = _value(equation.expression, names)
     except SchemaError as error:

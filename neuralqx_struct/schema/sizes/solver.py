@@ -47,6 +47,7 @@ from neuralqx_struct.schema.sizes import (
     number_text,
     place_of,
     reasons_of,
+    shown_size,
     size_error,
     size_errors,
     whole_size,
@@ -278,7 +279,12 @@ class Solver:
                 own[name] = self._declared.variable(self._own, expression.text)
             else:
                 own[name] = SizeVariable(name)
-                self._relate(expression, own[name])
+                size = None if expression.names else fixed_size(expression)
+                if size is None:
+                    self._relate(expression, own[name])
+                elif self._equations.spend(len(expression.text), ""):
+                    self._equations.set(own[name], size, expression.text, "")
+                    own[name].derivation = shown_size(expression.text, size)
         if self._equations.queue:
             self._equations.errors += size_errors(self._equations.settle())
         inside = object.__new__(Solver)
