@@ -20,6 +20,7 @@ import neuralqx_struct as s
 from neuralqx_struct.integrations.orbax import StructRestore, StructSave
 
 ROOT, LIVES, SEED = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+KEPT = 3
 VALUES = np.arange(1 << 16, dtype=np.float32)
 
 
@@ -34,10 +35,10 @@ def life(tell, saves):
         tell: Called with the step that was found, before the first save.
         saves: How many steps to save.
     """
-    options = ocp.CheckpointManagerOptions(max_to_keep=3)
+    options = ocp.CheckpointManagerOptions(max_to_keep=KEPT)
     with ocp.CheckpointManager(ROOT, options=options) as manager:
         latest = manager.latest_step()
-        for step in manager.all_steps():
+        for step in sorted(manager.all_steps())[-KEPT:]:  # Orbax removes older ones file by file
             assert s.verify(ROOT / str(step) / "default") == [], step
         if latest is not None:
             found = manager.restore(latest, args=StructRestore())
