@@ -1,8 +1,8 @@
 """The steps of a run: saves a bundle for each, finds the latest and the best, and removes the others.
 
 A step is the bundle ``<root>/<step>``. It takes this name when it is complete, so every step is whole or not
-there. Its metrics are in the metadata of its manifest. ``bundle/roots.py`` lists and removes
-the steps of a folder on a disk or behind a URL.
+there. Its metrics, and the state of a data loader, are in the metadata of its manifest: every store, form and migration
+carries them. ``bundle/roots.py`` lists and removes the steps of a folder on a disk or behind a URL.
 
 Example:
     >>> import tempfile
@@ -16,20 +16,38 @@ Example:
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import math
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import signal
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Literal, Protocol, TypeVar, Unpack, cast, overload
 
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle.roots import METRICS, Metrics, metrics_at, metrics_to_plain, root_of
+from neuralqx_struct.bundle.roots import (
+    DATA,
+    METRICS,
+    SAVED,
+    SERIES,
+    Facts,
+    data_at,
+    facts_at,
+    metrics_to_plain,
+    root_of,
+)
 from neuralqx_struct.bundle.writing import PendingBundle, inside_a_save
 from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
+from neuralqx_struct.checkpoint.packing import packed, unpacked
+from neuralqx_struct.errors import SerializationError, StructError
+from neuralqx_struct.formats.hosts import agreed, count, rank
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places.disk import numbered
 from neuralqx_struct.places.steps import listed
@@ -45,6 +63,17 @@ _MODES: Final[Mapping[str, Callable[[float], float]]] = {
     "max": lambda score: -score,
 }
 _ATTEMPTS: Final = 16
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class DataState(Protocol):
+    """A data loader that can go on from where it was, such as the iterators of grain."""
+
+    def get_state(self) -> Any:
+        """The state: bytes, text, or a dict, list or array of values that can be saved."""
+
+    def set_state(self, state: Any, /) -> object:
+        """Goes on from a state."""
 
 
 class Series:
@@ -58,14 +87,19 @@ class Series:
         root: The folder, a path or a URL such as ``s3://bucket/run`` (with the extra ``remote``); made by the first save.
         keep_last: The number of latest steps to keep; None keeps every step.
         keep_best: A metric and ``"min"`` or ``"max"``: keeps the step with the best value too.
-        keep_every: Keeps the steps that this number divides too.
+        keep_every: Keeps the steps that this number divides too; or, with a ``datetime.timedelta``, the first step of each
+            such time, as of each hour. Steps of such a series store when they were saved; those that do not are kept.
+        save_every: The steps for which :meth:`should_save` is true: those that this number divides, or, with a
+            ``timedelta``, the next one when so much time has passed since the last save.
+        preemption: Take SIGTERM as the wish for one last step: :meth:`should_save` is then true, and so is
+            :attr:`preempted`. A handler in Python that was there before is called too. Needs the main thread.
         limits: Sizes above which a step is refused, and is none; ``save`` and ``load`` take it over.
         timeout: Seconds that a save waits for another process that writes the series; None for any time, and after
             five it is logged which process that is. Saves of one process never wait for each other's turn.
         storage_options: Options of fsspec for a URL, such as keys.
 
     Raises:
-        ValueError: An argument has no meaning.
+        ValueError: An argument has no meaning, or ``preemption`` is wanted in another thread.
         SerializationError: fsspec, or a package that it needs for the URL, is not installed.
 
     Example:
@@ -83,7 +117,9 @@ class Series:
         *,
         keep_last: int | None = None,
         keep_best: tuple[str, Literal["min", "max"]] | None = None,
-        keep_every: int | None = None,
+        keep_every: int | timedelta | None = None,
+        save_every: int | timedelta = 1,
+        preemption: bool = False,
         limits: Limits | None = None,
         timeout: float | None = None,
         storage_options: Options | None = None,
@@ -91,28 +127,36 @@ class Series:
         self._folder = root_of(os.fspath(root), storage_options)
         self.root = cast("Path", self._folder.path)  # of a URL a RemotePath
         self._keep_last = _count("keep_last", keep_last)
-        self._keep_every = _count("keep_every", keep_every)
+        self._keep_every = None if keep_every is None else _interval("keep_every", keep_every)
+        self._save_every = _interval("save_every", save_every)
+        self._notice = _Notice.installed() if preemption else None
+        self._preempted = False
+        self._begun = False  # True once there is a step for certain
+        self._saved: int | None = None
+        self._saved_at = time.monotonic()
         self._keep_best = None if keep_best is None else _metric_and_mode(keep_best)
         self._limits = limits
         self._timeout = timeout
         self._pending: PendingBundle | None = None
-        self._known: dict[int, tuple[Hashable, Metrics]] = {}
+        self._known: dict[int, tuple[Hashable, Facts]] = {}
 
     def __repr__(self) -> str:
         kept = {
             "keep_last": self._keep_last,
             "keep_best": self._keep_best,
             "keep_every": self._keep_every,
+            "save_every": None if self._save_every == 1 else self._save_every,
+            "preemption": None if self._notice is None else True,
         }
         options = [f", {name}={value!r}" for name, value in kept.items() if value is not None]
         return f"Series({str(self.root)!r}{''.join(options)})"
 
     def _repr_html_(self) -> str:
         found = self._complete()
-        names = sorted({name for metrics in found.values() for name in metrics})
+        names = sorted({name for facts in found.values() for name in facts.metrics})
         best = self._best(found)
         rows: list[list[str]] = []
-        for step, metrics in found.items():
+        for step, (metrics, _) in found.items():
             values = [f"{metrics[name]:g}" if name in metrics else "" for name in names]
             marks = {"latest": max(found), "best": best}
             marked = [mark for mark, of in marks.items() if of == step]
@@ -152,6 +196,7 @@ class Series:
         step: int | Literal["latest", "best"] = ...,
         *,
         load_cls: type[T],
+        data: DataState | None = None,
         **options: Unpack[LoadOptions],
     ) -> T: ...
     @overload
@@ -160,6 +205,7 @@ class Series:
         step: int | Literal["latest", "best"] = ...,
         *,
         load_cls: None = None,
+        data: DataState | None = None,
         **options: Unpack[LoadOptions],
     ) -> Any: ...
     def load(
@@ -167,6 +213,7 @@ class Series:
         step: Any = "latest",
         *,
         load_cls: Any = None,
+        data: DataState | None = None,
         **options: Unpack[LoadOptions],
     ) -> Any:
         """Loads a step.
@@ -174,34 +221,66 @@ class Series:
         Args:
             step: Its number, ``"latest"`` or ``"best"``.
             load_cls: As for :func:`~neuralqx_struct.load`.
+            data: A data loader, which gets the state that was saved with the step when all else is loaded.
             **options: The other options of :func:`~neuralqx_struct.load`.
 
         Raises:
             BundleMissingError: There is no such step; lists those that there are.
-            SerializationError: As :func:`~neuralqx_struct.load`.
+            SerializationError: As :func:`~neuralqx_struct.load`; NQX414, the step has no state of a data loader.
             ValueError: ``step`` is something else, or ``"best"`` of a series without ``keep_best``.
+            TypeError: ``data`` has no method ``set_state``.
+
+        Example:
+            >>> import tempfile
+            >>> class Numbers:
+            ...     def __init__(self):
+            ...         self.seen = 0
+            ...     def get_state(self):
+            ...         return {"seen": self.seen}
+            ...     def set_state(self, state):
+            ...         self.seen = state["seen"]
+            >>> series, numbers = Series(tempfile.mkdtemp()), Numbers()
+            >>> numbers.seen = 7
+            >>> _ = series.save(1, {"w": 0.5}, data=numbers)
+            >>> again = Numbers()
+            >>> series.load("latest", data=again), again.seen
+            ({'w': 0.5}, 7)
         """
+        _require_method("set_state", data)
         finders = {"latest": self.latest, "best": self.best}
         find = finders.get(step) if isinstance(step, str) else None
         if find is None:
             number = _number(step, *finders)
-            return self._loaded(number, load_cls, options)
+            return self._loaded(number, load_cls, data, options)
         for _ in range(_ATTEMPTS):
             found = find()
             if found is None:
                 break
             try:
-                return self._loaded(found, load_cls, options)
+                return self._loaded(found, load_cls, data, options)
             except bundle.BundleMissingError:  # a writer has removed it by now
                 continue
         raise self._missing(f"a {step} step")
 
-    def _loaded(self, step: int, load_cls: Any, options: LoadOptions) -> Any:
+    def _loaded(
+        self, step: int, load_cls: Any, data: DataState | None, options: LoadOptions
+    ) -> Any:
         options.setdefault("limits", self._limits)
+        path, limits = self._path(step), options["limits"]
+        trust = options.get("trust", ())
         try:
-            return load(self._path(step), load_cls=load_cls, **options)
+            while True:
+                states = [] if data is None else data_at(path, limits)
+                state = None if data is None else _own_state(states, path, trust)
+                value = load(path, load_cls=load_cls, **options)
+                # Both are of one save, also if a writer has replaced the step between the two.
+                if data is None or states == data_at(path, limits):
+                    break
         except bundle.BundleMissingError as error:
             raise self._missing(f"step {step}") from error
+        if data is not None:
+            data.set_state(state)
+        return value
 
     def _missing(self, wanted: str) -> bundle.BundleMissingError:
         steps = self.steps()
@@ -217,32 +296,97 @@ class Series:
     def _path(self, step: int) -> Path:
         return self.root / str(step)
 
-    def _complete(self) -> dict[int, Metrics]:
-        """The complete steps with their metrics; each manifest is read once."""
-        known: dict[int, tuple[Hashable, Metrics]] = {}
+    def _complete(self) -> dict[int, Facts]:
+        """The complete steps with their facts; each manifest is read once."""
+        known: dict[int, tuple[Hashable, Facts]] = {}
         for step, mark in self._folder.marks().items():
             held = self._known.get(step)
             if held is None or held[0] != mark:
-                metrics = metrics_at(self._path(step), self._limits)
-                if metrics is None:
+                facts = facts_at(self._path(step), self._limits)
+                if facts is None:
                     continue
-                held = mark, metrics
+                held = mark, facts
             known[step] = held
         self._known = known
-        return {step: metrics for step, (_, metrics) in known.items()}
+        return {step: facts for step, (_, facts) in known.items()}
 
-    def _best(self, found: Mapping[int, Metrics]) -> int | None:
+    def _best(self, found: Mapping[int, Facts]) -> int | None:
         if self._keep_best is None:
             return None
         name, mode = self._keep_best
         order = _MODES[mode]
         scores = [
-            (order(metrics[name]), -step) for step, metrics in found.items() if name in metrics
+            (order(metrics[name]), -step) for step, (metrics, _) in found.items() if name in metrics
         ]
         ranked = [score for score in scores if not math.isnan(score[0])]
         return -min(ranked)[1] if ranked else None
 
     # Writing
+
+    def should_save(self, step: int, *, last: int | None = None) -> bool:
+        """True if a step is to be saved, as ``save_every`` and ``preemption`` say.
+
+        The first step of a series without steps and the last one are to be saved too; the step that this object has
+        saved last is not. In a program of several processes every one calls this, and all get the same answer.
+
+        Args:
+            step: Its number.
+            last: The number of the last step of the run, if it is known.
+
+        Raises:
+            SerializationError: The folder cannot be read.
+            ValueError: The step is no number.
+
+        Example:
+            >>> import tempfile
+            >>> series = Series(tempfile.mkdtemp(), save_every=5)
+            >>> for step in range(1, 13):
+            ...     if series.should_save(step, last=12):
+            ...         _ = series.save(step, {"step": step})
+            >>> series.steps()
+            [1, 5, 10, 12]
+        """
+        number = _number(step)
+        every, notice = self._save_every, self._notice
+
+        def votes() -> bytes:
+            if isinstance(every, timedelta):
+                due = time.monotonic() - self._saved_at >= every.total_seconds()
+            else:
+                due = number % every == 0
+            first = not self._begun and self.latest() is None
+            return bytes((due, first, notice is not None and notice.received))
+
+        # Processes can differ in their clocks, in signals, and in the steps that they see already.
+        alike = self._begun and notice is None and not isinstance(every, timedelta)
+        everyone = [votes()] if alike else agreed(votes)
+        due, first, told = (any(column) for column in zip(*everyone, strict=True))
+        self._begun = not first
+        self._preempted |= told
+        return number != self._saved and (due or first or told or number == last)
+
+    @property
+    def preempted(self) -> bool:
+        """True if the program is to end: a call of :meth:`should_save` has answered a SIGTERM.
+
+        It never becomes true between ``should_save`` and the end of the loop, so no step ends unsaved. Always False
+        without ``preemption``.
+
+        Example:
+            >>> import os, signal, tempfile
+            >>> series = Series(tempfile.mkdtemp(), save_every=1000, preemption=True)
+            >>> for step in range(1, 100):
+            ...     if step == 3:
+            ...         os.kill(os.getpid(), signal.SIGTERM)
+            ...     if series.should_save(step):
+            ...         _ = series.save(step, {"step": step})
+            ...     if series.preempted:
+            ...         break
+            >>> series.steps()
+            [1, 3]
+            >>> _ = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        """
+        return self._preempted
 
     @overload
     def save(
@@ -251,6 +395,7 @@ class Series:
         obj: Any,
         metrics: Mapping[str, Any] = ...,
         *,
+        data: DataState | None = ...,
         asynchronous: Literal[True],
         timeout: float | None = ...,
         **options: Unpack[ExportOptions],
@@ -262,6 +407,7 @@ class Series:
         obj: Any,
         metrics: Mapping[str, Any] = ...,
         *,
+        data: DataState | None = ...,
         asynchronous: Literal[False] = False,
         timeout: float | None = ...,
         **options: Unpack[ExportOptions],
@@ -272,6 +418,7 @@ class Series:
         obj: Any,
         metrics: Mapping[str, Any] = MappingProxyType({}),
         *,
+        data: DataState | None = None,
         asynchronous: bool = False,
         timeout: float | None = None,
         **options: Unpack[ExportOptions],
@@ -285,6 +432,7 @@ class Series:
             step: Its number, at least 0.
             obj: As for :func:`~neuralqx_struct.export`.
             metrics: Real numbers by name, kept in the metadata of the bundle.
+            data: A data loader, whose state is kept too, as it is now; in a program of several processes that of each.
             asynchronous: Return when all arrays have been copied; the next save waits for this one.
             timeout: Seconds to wait for another process that writes the series; None for those of the series.
             **options: The other options of :func:`~neuralqx_struct.export`, such as ``store``; ``overwrite``
@@ -298,23 +446,32 @@ class Series:
             SerializationError: As :func:`~neuralqx_struct.export`; of an earlier save in the background too.
             BundleBusyError: Another process writes the series for longer than ``timeout``; a TimeoutError too.
             ValueError: The step or a metric is no number.
-            TypeError: ``metrics`` or ``metadata`` is no mapping.
+            TypeError: ``metrics`` or ``metadata`` is no mapping, or ``data`` has no method ``get_state``.
         """
         number = _number(step)
         given = options.get("metadata") or {}
         if not isinstance(given, Mapping):
             raise TypeError(f"metadata=: expected a mapping, got {brief(given)}")
         metadata = dict(given)
-        if METRICS in metadata:
-            message = f"metadata=: expected no member {METRICS!r}, got one"
-            raise ValueError(f"{message}; pass the numbers as metrics=")
+        for name, argument in ((METRICS, "pass the numbers as metrics="), (SERIES, "rename it")):
+            if name in metadata:
+                message = f"metadata=: expected no member {name!r}, got one"
+                raise ValueError(f"{message}; {argument}")
         if metrics:
             metadata[METRICS] = metrics_to_plain(metrics)
-        options["metadata"] = metadata or None
+        _require_method("get_state", data)
         options.setdefault("limits", self._limits)
         self._refuse_link(number)
         if self._pending is not None and not inside_a_save():
             self._pending.settle()
+        facts: dict[str, Any] = {}
+        if isinstance(self._keep_every, timedelta):
+            facts[SAVED] = datetime.now(UTC).isoformat(timespec="milliseconds")
+        if data is not None:
+            facts[DATA] = _states(data)
+        if facts:
+            metadata[SERIES] = facts
+        options["metadata"] = metadata or None
         written = save(
             obj,
             self._path(number),
@@ -324,6 +481,7 @@ class Series:
         )
         if isinstance(written, PendingBundle):
             self._pending = written
+        self._begun, self._saved, self._saved_at = True, number, time.monotonic()
         return written
 
     def _refuse_link(self, step: int) -> None:
@@ -352,10 +510,93 @@ class Series:
             return []
         found = self._complete()
         steps = list(found)
-        kept = {saved, self._best(found), *steps[-self._keep_last :]}
-        if self._keep_every is not None:
-            kept.update(step for step in steps if step % self._keep_every == 0)
+        kept = {saved, self._best(found), *steps[-self._keep_last :], *self._regular(found)}
         return [step for step in steps if step not in kept]
+
+    def _regular(self, found: Mapping[int, Facts]) -> set[int]:
+        """The steps that ``keep_every`` keeps."""
+        every = self._keep_every
+        if every is None:
+            return set()
+        if not isinstance(every, timedelta):
+            return {step for step in found if step % every == 0}
+        firsts: dict[int, int] = {}
+        for step, (_, saved) in found.items():
+            if saved is not None:
+                firsts.setdefault((saved - _EPOCH) // every, step)
+        return {*firsts.values(), *(step for step in found if found[step].saved is None)}
+
+
+class _Notice:
+    """The handler of SIGTERM: it notes the signal, and calls the handler that was there before.
+
+    Example:
+        >>> notice = _Notice(lambda number, frame: print("before"))
+        >>> notice(signal.SIGTERM, None)
+        before
+        >>> notice.received
+        True
+    """
+
+    def __init__(self, before: Any) -> None:
+        self.received = False
+        self._before = before  # no function: the default action, or a handler that is not of Python
+
+    def __call__(self, number: int, frame: Any) -> None:
+        self.received = True
+        if callable(self._before):
+            self._before(number, frame)
+
+    @classmethod
+    def installed(cls) -> _Notice:
+        """The handler of this process; all series share it.
+
+        Raises:
+            ValueError: This is not the main thread, which alone may set handlers.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            name = threading.current_thread().name
+            message = f"preemption=: expected the main thread, got {name!r}"
+            raise ValueError(f"{message}; make the series there, or without preemption=True")
+        found = signal.getsignal(signal.SIGTERM)
+        if isinstance(found, cls):
+            return found
+        notice = cls(found)
+        signal.signal(signal.SIGTERM, notice)
+        return notice
+
+
+def _require_method(name: str, data: Any) -> None:
+    if data is not None and not callable(getattr(data, name, None)):
+        raise TypeError(f"data=: expected an object with the method {name}, got {brief(data)}")
+
+
+def _states(data: DataState) -> list[Any]:
+    """The state of a data loader in each process, as plain JSON."""
+    return [
+        json.loads(text) for text in agreed(lambda: json.dumps(packed(data.get_state())).encode())
+    ]
+
+
+def _own_state(states: list[Any], path: Path, trust: Iterable[str]) -> Any:
+    """The state of the data loader of this process.
+
+    Raises:
+        SerializationError: There is none, or it was edited.
+    """
+    place, file = f"metadata.{SERIES}.{DATA}", str(path)
+    if len(states) != count():
+        wanted = "the state of a data loader" + (f" in {count()} processes" * (count() > 1))
+        message = f"expected {wanted}, got {len(states) or 'none'}"
+        hint = "load it without data=, and start the loader anew"
+        raise SerializationError(message, code="NQX414", path=place, file=file, hint=hint)
+    try:
+        return unpacked(states[rank()], trust=trust)
+    except StructError as error:
+        raise error.in_file(file) from error.__cause__
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"expected the state of a data loader, got something else\n{brief(error)}"
+        raise SerializationError(message, code="NQX407", path=place, file=file) from error
 
 
 @contextmanager
@@ -391,6 +632,16 @@ def _count(name: str, value: Any) -> int | None:
     if value is None or (type(value) is int and value > 0):
         return value
     raise ValueError(f"{name}=: expected a number of at least 1 or None, got {brief(value)}")
+
+
+def _interval(name: str, value: Any) -> int | timedelta:
+    if isinstance(value, timedelta):
+        if value > timedelta(0):
+            return value
+    elif type(value) is int and value > 0:
+        return value
+    expected = "a number of at least 1 or a positive timedelta"
+    raise ValueError(f"{name}=: expected {expected}, got {brief(value)}")
 
 
 def _metric_and_mode(given: Any) -> tuple[str, str]:

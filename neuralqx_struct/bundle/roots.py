@@ -1,8 +1,8 @@
-"""The folder of a series: its complete steps with their metrics, the turns of its writers, and removal.
+"""The folder of a series: its complete steps with their facts, the turns of its writers, and removal.
 
 The folder is on a disk or behind a URL. On a disk writers take turns by a lock. Servers have none: there every step is
 written and removed so that writers who meet leave whole steps, and a step that two of them save at once is refused to one.
-Metrics are real numbers by name, in the metadata of a bundle.
+Metrics are real numbers by name, in the metadata of a bundle, as is all else that a series keeps beside an object.
 
 Example:
     >>> import tempfile
@@ -23,13 +23,14 @@ import math
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.uploads import remove_remote
 from neuralqx_struct.errors import StructError, has_errors
-from neuralqx_struct.manifest import MANIFEST, Limits
+from neuralqx_struct.manifest import MANIFEST, Limits, raise_findings
 from neuralqx_struct.places.atomic import clear_leftovers, current, remove
 from neuralqx_struct.places.disk import BundleReadError, refusals_named, refused_reading
 from neuralqx_struct.places.locks import turn
@@ -144,13 +145,29 @@ class RemoteRoot:
 
 
 Metrics = Mapping[str, float]
-#: The member of the metadata.
+#: The members of the metadata: metrics, and the other facts that a series keeps.
 METRICS: Final = "metrics"
+SERIES: Final = "series"
+#: The members of the latter: the time of the save, and the state of a data loader in each process.
+SAVED: Final = "saved"
+DATA: Final = "data"
+
+
+class Facts(NamedTuple):
+    """What the manifest of a step has for its series.
+
+    Attributes:
+        metrics: Its metrics.
+        saved: When it was saved, if it was saved with a policy by time.
+    """
+
+    metrics: Metrics
+    saved: datetime | None
 
 
 @bundle.read_again
-def metrics_at(path: Place, limits: Limits | None = None) -> Metrics | None:
-    """The metrics of a step; None if it is not complete, or above the limits.
+def facts_at(path: Place, limits: Limits | None = None) -> Facts | None:
+    """The facts of a step; None if it is not complete, or above the limits.
 
     Raises:
         BundleReadError: The system or the server refuses to read it, complete or not.
@@ -159,11 +176,40 @@ def metrics_at(path: Place, limits: Limits | None = None) -> Metrics | None:
         with bundle.opened(path, limits, alone=True) as found:
             if has_errors(found.findings) or has_errors(found.size_findings()):
                 return None
-            return metrics_of_plain(found.document.get("metadata", {}).get(METRICS))
+            metadata = found.document.get("metadata", {})
+            saved = _member(metadata, SAVED)
+            return Facts(metrics_of_plain(metadata.get(METRICS)), _time_of_plain(saved))
     except BundleReadError:
         raise
     except StructError:
         return None
+
+
+@bundle.read_again
+def data_at(path: Place, limits: Limits | None = None) -> list[Any]:
+    """The states of a data loader in a step, one of each process that saved it; none if it has no state.
+
+    Raises:
+        SerializationError: The manifest cannot be read.
+    """
+    with bundle.opened(path, limits, alone=True) as found:
+        raise_findings(found.findings, str(path))
+        data = _member(found.document.get("metadata", {}), DATA)
+        return data if isinstance(data, list) else []
+
+
+def _member(metadata: Mapping[str, Any], name: str) -> Any:
+    """A fact about a step; None if it is not there, or the member belongs to another program."""
+    facts = metadata.get(SERIES)
+    return facts.get(name) if isinstance(facts, Mapping) else None
+
+
+def _time_of_plain(plain: Any) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(plain)
+    except (TypeError, ValueError):
+        return None
+    return None if time.tzinfo is None else time
 
 
 def metrics_to_plain(metrics: Mapping[str, Any]) -> dict[str, float | str]:

@@ -30,8 +30,7 @@ import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.loading import from_state_dict
-from neuralqx_struct.checkpoint.payloads import to_state_dict
-from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.checkpoint.packing import packed, unpacked
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, printable
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import Values
@@ -234,9 +233,9 @@ def replay(f: Callable[..., Any], state: Any, *inputs: Any) -> Replay:
         "x64": bool(jnp.result_type(float) == "float64"),
         "arguments": [paths[place] for place in own],
         "function": base64.b64encode(function).decode(),
-        "inputs": _packed([array for place, array in arrays.items() if place not in own]),
+        "inputs": packed([array for place, array in arrays.items() if place not in own]),
         "names": names,
-        "outputs": _packed(outputs),
+        "outputs": packed(outputs),
     }
     size = len(json.dumps(record))
     if size > _MOST:
@@ -269,28 +268,6 @@ def _array(leaf: Any) -> Any:
 def _text(path: Path) -> str:
     """A path without the declarations of fields: the same in a payload that is read without classes."""
     return format_path(tuple(str(part) if isinstance(part, str) else part for part in path))
-
-
-def _packed(arrays: list[Any]) -> Any:
-    """Arrays as plain JSON."""
-    data = to_state_dict(arrays)
-    held = {
-        name: base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-        for name, array in data["array_data"].items()
-    }
-    return {**data, "array_data": held}
-
-
-def _unpacked(data: Any) -> list[Any]:
-    """The inverse of :func:`_packed`."""
-    records = data["arrays"]
-    held = {
-        name: np.frombuffer(
-            base64.b64decode(text, validate=True), dtype_named(records[name]["dtype"])
-        ).reshape(records[name]["shape"])
-        for name, text in data["array_data"].items()
-    }
-    return [*from_state_dict({**data, "array_data": held}, raw=True)]
 
 
 def with_replays(
@@ -471,7 +448,7 @@ def _run(
             message = f"expected the leaf {missing[0]}, an argument of the function, got none"
             raise _unreadable(name, message, "the bundle was changed: write it again", missing[0])
         try:
-            inputs, golden = _unpacked(record["inputs"]), _unpacked(record["outputs"])
+            inputs, golden = ([*unpacked(record[each], raw=True)] for each in ("inputs", "outputs"))
             function: Any = jax.export.deserialize(
                 bytearray(base64.b64decode(record["function"], validate=True))
             )
