@@ -15,13 +15,15 @@ import tempfile
 import threading
 import time
 import warnings
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
@@ -211,6 +213,9 @@ def test_readers_of_one_bundle_list_the_steps(tmp_path):
         ({"keep_last": 0}, "keep_last=: expected a number of at least 1 or None, got 0"),
         ({"keep_last": True}, "keep_last=: expected a number of at least 1"),
         ({"keep_every": 2.5}, "keep_every=: expected a number of at least 1"),
+        ({"keep_every": timedelta(0)}, "keep_every=: expected .* a positive timedelta, got"),
+        ({"save_every": 0}, "save_every=: expected a number of at least 1 .*, got 0"),
+        ({"save_every": None}, "save_every=: expected a number of at least 1 .*, got None"),
         ({"keep_best": "energy"}, "keep_best=: expected a metric and a mode"),
         ({"keep_best": ("energy", "least")}, "keep_best=: expected a metric and a mode"),
         ({"keep_best": ("energy", [])}, "keep_best=: expected a metric and a mode"),
@@ -272,6 +277,7 @@ def test_how_it_is_shown(tmp_path):
     series = s.Series(tmp_path, keep_last=3, keep_best=("<b>", "min"))
     assert eval(repr(series), {"Series": s.Series}).steps() == []
     assert repr(s.Series("run")) == "Series('run')"
+    assert repr(s.Series("run", save_every=5)) == "Series('run', save_every=5)"
     assert ">step</th>" in series._repr_html_()
     series.save(1, 1, {"<b>": 0.25})
     series.save(2, 1)
@@ -279,6 +285,339 @@ def test_how_it_is_shown(tmp_path):
     assert "&lt;b&gt;</th>" in page and "<b>" not in page
     assert "<td>1</td><td>0.25</td><td>best</td>" in page
     assert "<td>2</td><td></td><td>latest</td>" in page
+
+
+# -- when to save
+
+
+def saved(series, steps, **options):
+    """The steps of a loop that the series saved."""
+    found = [
+        step for step in steps if series.should_save(step, **options) and step_to(series, step)
+    ]
+    assert set(series.steps()) >= set(found)
+    return found
+
+
+def step_to(series, step):
+    return series.save(step, step)
+
+
+def test_steps_are_saved_by_their_numbers_and_the_first_and_the_last_too(tmp_path):
+    series = s.Series(tmp_path, save_every=5)
+    assert saved(series, range(1, 13), last=12) == [1, 5, 10, 12]
+    assert not series.should_save(12, last=12)  # is saved
+    assert saved(s.Series(tmp_path, save_every=5), range(13, 22)) == [15, 20]
+    assert saved(s.Series(tmp_path), [30, 31]) == [30, 31]
+    assert series.should_save(np.int64(40)) is True
+    with pytest.raises(ValueError, match="step=: expected a whole number"):
+        series.should_save(-1)
+
+
+def test_the_first_step_is_asked_for_until_it_is_saved(tmp_path):
+    series = s.Series(tmp_path, save_every=100)
+    assert series.should_save(1) and series.should_save(2)
+    pending = series.save(2, 2, asynchronous=True)
+    assert not series.should_save(3)
+    pending.wait()
+
+
+def test_steps_are_saved_by_time(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("neuralqx_struct.series.time", SimpleNamespace(monotonic=lambda: now[0]))
+    series, found = s.Series(tmp_path, save_every=timedelta(minutes=10)), []
+    for step, minutes in enumerate([1, 2, 9, 11, 12, 30, 31, 39.9, 40], start=1):
+        now[0] = 60.0 * minutes
+        found += saved(series, [step])
+    assert found == [1, 4, 6, 9]
+    again = s.Series(tmp_path, save_every=timedelta(minutes=10))
+    now[0] += 599
+    assert not again.should_save(20) and again.should_save(20, last=20)
+
+
+# -- one step of each hour
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The hours of the clock that saves read."""
+    hours = [0.0]
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    now = lambda zone: (start + timedelta(hours=hours[0])).astimezone(zone)  # noqa: E731
+    monkeypatch.setattr("neuralqx_struct.series.datetime", SimpleNamespace(now=now))
+    return hours
+
+
+@given(
+    st.lists(st.integers(1, 200), min_size=1, max_size=12),
+    st.sampled_from([timedelta(minutes=30), timedelta(hours=1), timedelta(days=1)]),
+    st.integers(1, 3),
+)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_first_step_of_each_hour_is_kept(clock, minutes, every, last):
+    with tempfile.TemporaryDirectory() as root:
+        series = s.Series(root, keep_last=last, keep_every=every)
+        clock[0], periods = 0.0, {}
+        for step, pause in enumerate(minutes):
+            clock[0] += pause / 60
+            periods.setdefault(clock[0] * 3600 // every.total_seconds(), step)
+            series.save(step, step)
+            latest = range(max(0, step - last + 1), step + 1)
+            assert series.steps() == sorted({*periods.values(), *latest})
+        assert s.Series(root, keep_last=last, keep_every=every).steps() == series.steps()
+
+
+def test_steps_of_unknown_time_are_kept(tmp_path, clock):
+    fill(s.Series(tmp_path), [1, 2])
+    for step, record in ((3, 5), (4, {"saved": "soon"}), (5, {"saved": "2030-01-01"})):
+        s.export(step, tmp_path / str(step), metadata={"series": record})
+    hourly = s.Series(tmp_path, keep_last=1, keep_every=timedelta(hours=1))
+    for step in (6, 7, 8):
+        clock[0] += 0.1
+        hourly.save(step, step)
+    assert hourly.steps() == [1, 2, 3, 4, 5, 6, 8]
+    fill(s.Series(tmp_path, keep_last=1), [9])  # a policy without time
+    assert hourly.steps() == [9] and s.inspect(tmp_path / "9").metadata == {}
+
+
+# -- data loaders
+
+
+class Shuffled:
+    """Numbers in a random order that goes on from a state."""
+
+    def __init__(self, state=None):
+        self.generator = np.random.Generator(np.random.MT19937(5))
+        self.seen = 0
+        self.state = state
+
+    def __next__(self):
+        self.seen += 1
+        return self.generator.integers(10**6)
+
+    def get_state(self):
+        return {"seen": self.seen, "generator": self.generator.bit_generator.state}
+
+    def set_state(self, state):
+        self.seen, self.generator.bit_generator.state = state["seen"], state["generator"]
+
+
+class Held:
+    """A loader whose state is any value."""
+
+    def __init__(self, state=None):
+        self.state = state
+
+    def get_state(self):
+        return self.state
+
+    def set_state(self, state):
+        self.state = state
+
+
+STATES = [
+    b"\x00\xff",
+    '{"last_seen_indices": {"0": 7}}',
+    "",
+    0,
+    {},
+    {"shard": (1, 2), 3: [None, True, math.inf], "buffer": b"", "big": 2**90},
+]
+
+
+@pytest.mark.parametrize("root", ["disk", "memory://loaders/run"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_data_loader_goes_on_from_a_step(tmp_path, root, asynchronous):
+    pytest.importorskip("fsspec")
+    root = tmp_path if root == "disk" else f"{root}{asynchronous}"
+    series, loader = s.Series(root, keep_last=3), Shuffled()
+    for step in range(1, 6):
+        next(loader)
+        written = series.save(step, {"w": np.ones(3)}, data=loader, asynchronous=asynchronous)
+    ahead = [next(loader) for _ in range(5)]
+    if asynchronous:
+        written.wait()
+    again = Shuffled()
+    assert s.Series(root).load("latest", data=again)["w"].tolist() == [1, 1, 1]
+    assert again.seen == 5 and [next(again) for _ in range(5)] == ahead
+    s.Series(root).load(3, data=again)
+    assert again.seen == 3 and series.steps() == [3, 4, 5]
+
+
+@every("state", STATES)
+def test_states_come_back_as_they_were(tmp_path, state):
+    series, again = s.Series(tempfile.mkdtemp(dir=tmp_path), keep_best=("a", "min")), Held()
+    path = series.save(1, {"w": np.ones(3)}, {"a": 1.0}, data=Held(state), metadata={"run": 1})
+    assert series.load("best", data=again) is not None
+    assert again.state == state and type(again.state) is type(state)
+    assert s.verify(path) == s.validate(path) == []
+    assert s.inspect(path).metadata["run"] == 1
+
+
+def test_a_state_goes_along_with_migrations_and_conversions(tmp_path, clock):
+    first = doc({"w": "float32[n]", "a": "int"})
+    second = doc({"w": "float32[n]", "b": "int"}, 2, [s.steps.rename(field="a", to="b")])
+    hourly = s.Series(tmp_path / "plain", keep_last=1, keep_every=timedelta(hours=1))
+    hourly.save(1, {"w": np.ones(3, "float32"), "a": 7}, data=Held(b"x"))
+    facts = s.inspect(tmp_path / "plain/1").metadata
+    held = payload(first, {"w": np.ones(3, "float32"), "a": 7}, [first, second])
+    held.document["metadata"] = facts
+    s.bundle.write(tmp_path / "old/1", held)
+    assert not s.migrate_all(tmp_path / "old", tmp_path / "new", to=2).failed
+    s.convert(tmp_path / "new/1", tmp_path / "other/1", store="safetensors")
+    s.convert(tmp_path / "plain", tmp_path / "typed", schema=s.Schema(first))
+    for name in ("plain", "old", "new", "other", "typed"):
+        series, again = s.Series(tmp_path / name), Held()
+        series.load(1, data=again, raw=True)
+        assert again.state == b"x", name
+        assert series._complete()[1].saved == hourly._complete()[1].saved is not None
+
+
+def test_a_step_without_a_state_leaves_the_loader_as_it_is(tmp_path):
+    series, loader = s.Series(tmp_path), Held("old")
+    series.save(1, 1)
+    series.save(2, 2, data=Held("new"))
+    with pytest.raises(s.SerializationError, match="NQX414") as caught:
+        series.load(1, data=loader)
+    assert caught.value.diagnostics[0].path == "metadata.series.data"
+    with pytest.raises(s.SerializationError):
+        series.load(2, load_cls=Held, data=loader)
+    with pytest.raises(BundleMissingError):
+        series.load(3, data=loader)
+    assert loader.state == "old" and series.load(2) == 2
+
+
+def test_state_and_object_are_of_one_save(tmp_path, monkeypatch):
+    series, loader = s.Series(tmp_path), Held()
+    series.save(1, "old", data=Held("old"))
+    original, loads = s.series.load, []
+
+    def load(*arguments, **options):
+        if not loads:
+            series.save(1, "new", data=Held("new"), overwrite=True)
+        loads.append(1)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(s.series, "load", load)
+    assert (s.Series(tmp_path).load(1, data=loader), loader.state) == ("new", "new")
+    assert len(loads) == 2
+
+
+@every("damage", [5, {}, {"arrays": {}}, {"arrays": {}, "array_data": {"w": "%"}}, [1]])
+def test_a_state_that_was_edited_is_refused(tmp_path, damage):
+    path = Path(tempfile.mkdtemp(dir=tmp_path)) / "1"
+    s.export(1, path, metadata={"series": {"data": [damage]}})
+    loader = Held("old")
+    with pytest.raises(s.SerializationError) as caught:
+        s.Series(path.parent).load(1, data=loader)
+    assert caught.value.diagnostics[0].file == str(path) and loader.state == "old"
+
+
+def test_objects_that_are_no_data_loaders(tmp_path):
+    series = s.Series(tmp_path)
+    with pytest.raises(TypeError, match="data=: expected an object with the method get_state"):
+        series.save(1, 1, data=iter([]))
+    with pytest.raises(s.SerializationError, match="NQX430"):
+        series.save(1, 1, data=Held(object()))
+    assert names(tmp_path) == []
+    series.save(1, 1, data=Held(1))
+    with pytest.raises(TypeError, match="data=: expected an object with the method set_state"):
+        series.load(1, data=iter([]))
+    with pytest.raises(ValueError, match="metadata=: expected no member 'series'"):
+        series.save(2, 2, metadata={"series": 1})
+
+
+# -- preemption
+
+
+@pytest.fixture
+def terminated():
+    """Sends SIGTERM to this process; the handler is set back after the test."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield lambda: os.kill(os.getpid(), signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_asks_for_one_last_step(tmp_path, terminated):
+    series = s.Series(tmp_path, save_every=10, preemption=True)
+    other = s.Series(tmp_path / "other", save_every=10, preemption=True)
+    assert saved(series, range(1, 5)) == [1] and not series.preempted
+    terminated()
+    assert not series.preempted  # until it has been asked, so that no step ends unsaved
+    assert series.should_save(5) and series.preempted
+    series.save(5, 5)
+    assert not series.should_save(5) and series.preempted
+    assert other.should_save(7) and other.preempted
+    assert not s.Series(tmp_path, save_every=10).should_save(7)
+
+
+def test_a_handler_that_was_there_before_is_called_too(tmp_path, terminated):
+    calls = []
+    signal.signal(signal.SIGTERM, lambda *given: calls.append(given[0]))
+    series = [s.Series(tmp_path, save_every=10, preemption=True) for _ in range(2)]
+    terminated()
+    assert calls == [signal.SIGTERM] and all(each.should_save(1) for each in series)
+
+
+def test_a_series_sets_no_handler_unless_it_is_asked(tmp_path, terminated):
+    s.Series(tmp_path).save(1, 1)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_handlers_are_set_in_the_main_thread_alone(tmp_path, terminated):
+    found = []
+
+    def work():
+        with pytest.raises(ValueError, match="preemption=: expected the main thread") as caught:
+            s.Series(tmp_path, preemption=True)
+        found.append(caught.value)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+PREEMPTED = """
+import sys
+import numpy as np
+import neuralqx_struct as s
+from tests.test_series import Shuffled
+series = s.Series(sys.argv[1], save_every=10**6, keep_last=2, preemption=True)
+loader, step, total = Shuffled(), 0, 0.0
+if series.latest() is not None:
+    step, total = series.load("latest", data=loader)
+while step < 2_000:
+    step, total = step + 1, total + np.sin(next(loader))
+    if step == int(sys.argv[2]):
+        print("ready", flush=True)
+        sys.stdin.readline()
+    if series.should_save(step, last=2_000):
+        series.save(step, (step, total), data=loader, asynchronous=True)
+    if series.preempted:
+        break
+"""
+
+
+def test_a_run_that_is_preempted_goes_on_bit_by_bit(tmp_path, root):
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+
+    def run(folder, stop):
+        command = [sys.executable, "-c", PREEMPTED, str(tmp_path / folder), str(stop)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, env=environment, **pipes) as process:
+            if stop:
+                assert process.stdout.readline() == "ready\n"
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.1)
+            process.communicate("go\n")
+        assert process.returncode == 0
+        return s.Series(tmp_path / folder)
+
+    stopped = run("stopped", 700)
+    assert stopped.latest() < 2_000
+    assert stopped.latest() >= 700
+    assert run("stopped", 0).load() == run("whole", 0).load()
 
 
 # -- saves in the background
