@@ -19,6 +19,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -151,15 +152,20 @@ PAGES = Sybil(
 
 @contextmanager
 def page_world(name: str, text: str) -> Iterator[dict[str, Any]]:
-    """A namespace that is a module's, as classes need to be found again, and a folder to write in."""
+    """A namespace that is a module's, as classes need to be found again, and a folder to write in.
+
+    Handlers of SIGTERM that the page sets are gone after it, or nothing could end the tests.
+    """
     module = types.ModuleType(name)
     sys.modules[name] = module
+    before = signal.getsignal(signal.SIGTERM)
     try:
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
             if "run from the root of the repository" in text:
                 shutil.copytree(ROOT / "schemas", "schemas")
             yield vars(module)
     finally:
+        signal.signal(signal.SIGTERM, before)
         del sys.modules[name]
 
 

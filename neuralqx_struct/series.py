@@ -23,7 +23,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from operator import index
@@ -578,7 +578,7 @@ def _states(data: DataState) -> list[Any]:
     ]
 
 
-def _own_state(states: list[Any], path: Path, trust: Iterable[str]) -> Any:
+def _own_state(states: list[Any], path: Path, trust: Sequence[str]) -> Any:
     """The state of the data loader of this process.
 
     Raises:
@@ -586,8 +586,8 @@ def _own_state(states: list[Any], path: Path, trust: Iterable[str]) -> Any:
     """
     place, file = f"metadata.{SERIES}.{DATA}", str(path)
     if len(states) != count():
-        wanted = "the state of a data loader" + (f" in {count()} processes" * (count() > 1))
-        message = f"expected {wanted}, got {len(states) or 'none'}"
+        got = f"states of {len(states)}" if states else "none"
+        message = f"expected the state of a data loader in {count()} process(es), got {got}"
         hint = "load it without data=, and start the loader anew"
         raise SerializationError(message, code="NQX414", path=place, file=file, hint=hint)
     try:

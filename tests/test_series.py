@@ -31,6 +31,7 @@ from neuralqx_struct.bundle import BundleBusyError, BundleMissingError
 from neuralqx_struct.bundle.roots import metrics_of_plain, metrics_to_plain
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places import atomic, locks
+from neuralqx_struct.schema.series import series_of
 from tests.builders import doc, every, payload
 
 
@@ -465,7 +466,7 @@ def test_a_state_goes_along_with_migrations_and_conversions(tmp_path, clock):
     s.bundle.write(tmp_path / "old/1", held)
     assert not s.migrate_all(tmp_path / "old", tmp_path / "new", to=2).failed
     s.convert(tmp_path / "new/1", tmp_path / "other/1", store="safetensors")
-    s.convert(tmp_path / "plain", tmp_path / "typed", schema=s.Schema(first))
+    s.convert(tmp_path / "plain", tmp_path / "typed", schema=series_of([first, second]))
     for name in ("plain", "old", "new", "other", "typed"):
         series, again = s.Series(tmp_path / name), Held()
         series.load(1, data=again, raw=True)

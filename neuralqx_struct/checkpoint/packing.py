@@ -9,7 +9,7 @@ Example:
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ def packed(value: Any) -> dict[str, Any]:
     return {**data, "array_data": held}
 
 
-def unpacked(data: Any, *, raw: bool = False, trust: Iterable[str] = ()) -> Any:
+def unpacked(data: Any, *, raw: bool = False, trust: Sequence[str] = ()) -> Any:
     """The inverse of :func:`packed`; ``raw`` and ``trust`` are those of a load.
 
     Raises:

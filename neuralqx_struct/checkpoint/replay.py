@@ -225,7 +225,7 @@ def replay(f: Callable[..., Any], state: Any, *inputs: Any) -> Replay:
             "expected a function that returns arrays, got none", "return the arrays to compare"
         )
     own = [place for place in arrays if place < len(paths)]
-    record = {
+    record: dict[str, Any] = {
         "version": _RECORD,
         "calling_convention": exported.calling_convention_version,
         "jax": jax.__version__,

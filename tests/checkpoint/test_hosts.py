@@ -112,6 +112,21 @@ def test_a_series_that_many_hosts_save(seen):
     assert sorted(entry.name for entry in (work / "run").iterdir()) == ["2", "4"]
 
 
+class Loader:
+    """A data loader that is not to get the state of another process."""
+
+    def set_state(self, state):
+        raise AssertionError(state)
+
+
+def test_each_process_has_its_data_loader_and_all_end_at_the_same_step(seen):
+    name = "a_loop_with_data_loaders_that_one_process_is_told_to_end"
+    saw = [scene[name] for scene in seen[0]]
+    assert saw == [[[1, 4, 6], [rank, 6 * (rank + 1), rank * 1000], True] for rank in range(COUNT)]
+    with pytest.raises(s.SerializationError, match="in 1 process.*got states of 2"):
+        s.Series(seen[1] / "loop").load(data=Loader(), raw=True, as_numpy=True)
+
+
 def test_the_program_goes_on_and_donates_meanwhile(seen):
     assert all(scene["going_on_meanwhile"] for scene in seen[0])
 
@@ -165,7 +180,7 @@ def test_nobody_takes_a_bundle_for_written_that_one_process_could_not_finish(see
             first == again and first[2] == "NQX406" and "expected to go on, got stopped" in first[3]
         )
         assert ("in process 0" in first[3]) == (number == 1)
-        assert scene["left"] == ["a", "b", "d", "e", "run"]
+        assert scene["left"] == ["a", "b", "d", "e", "loop", "run"]
     assert np.array_equal(s.load(work / "b")["w"], VALUES + 1)
     assert s.verify(work / "b") == []
 

@@ -4,6 +4,8 @@ Each process runs every scene at the same time as the others and prints what it 
 """
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -208,6 +210,37 @@ def a_series_of_steps():
     return [series.steps(), series.latest(), series.best(), right]
 
 
+class Loader:
+    """A data loader that has a part of the data in each process."""
+
+    def __init__(self, seen=0):
+        self.seen = seen
+
+    def get_state(self):
+        return {"rank": RANK, "seen": self.seen, "part": "x" * (RANK * 1000)}
+
+    def set_state(self, state):
+        self.seen = state["rank"], state["seen"], len(state["part"])
+
+
+def a_loop_with_data_loaders_that_one_process_is_told_to_end():
+    series = s.Series(ROOT / "loop", save_every=4, preemption=True)
+    loader, found = Loader(), []
+    for step in range(1, 100):
+        loader.seen = step * (RANK + 1)
+        if RANK and step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if series.should_save(step):
+            net = Net(kernel=spread(VALUES + step, "x", "y"))
+            series.save(step, net, data=loader, store="orbax")
+            found.append(step)
+        if series.preempted:
+            break
+    again = Loader()
+    loaded = series.load("latest", data=again, shardings=lambda place, leaf: layout("x", "y"))
+    return [found, again.seen, holds(loaded.kernel, VALUES + 6)]
+
+
 SCENES = (
     saving_and_loading,
     what_was_local_is_placed_on_all_hosts,
@@ -221,6 +254,7 @@ SCENES = (
     one_process_that_fails_at_the_end,
     something_else_that_one_process_raises,
     a_series_of_steps,
+    a_loop_with_data_loaders_that_one_process_is_told_to_end,
 )
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What a user's editor must see of the functions; read by the type checkers, never run."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -41,6 +42,21 @@ assert_type(run.steps(), list[int])
 assert_type(run.best(), int | None)
 assert_type(run.load("best", load_cls=Net, verify=False), Net)
 assert_type(run.load(17), Any)
+
+
+class Batches:
+    def get_state(self) -> dict[str, int]:
+        return {"seen": 1}
+
+    def set_state(self, state: dict[str, int]) -> None: ...
+
+
+timed = s.Series("run", save_every=timedelta(minutes=10), keep_every=timedelta(hours=1))
+assert_type(timed.should_save(3, last=10), bool)
+assert_type(s.Series("run", save_every=100, preemption=True).preempted, bool)
+assert_type(run.save(1, net, data=Batches(), asynchronous=True), PendingBundle)
+assert_type(run.load("latest", load_cls=Net, data=Batches()), Net)
+run.save(1, net, data=iter([1]))  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 s.Series("run", keep_best=("energy", "least"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 run.load("newest")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 assert_type(s.load("ckpt", load_cls=Net), Net)
