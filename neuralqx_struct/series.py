@@ -92,7 +92,8 @@ class Series:
         save_every: The steps for which :meth:`should_save` is true: those that this number divides, or, with a
             ``timedelta``, the next one when so much time has passed since the last save.
         preemption: Take SIGTERM as the wish for one last step: :meth:`should_save` is then true, and so is
-            :attr:`preempted`. A handler in Python that was there before is called too. Needs the main thread.
+            :attr:`preempted`. A handler that Python code has set before is called too, another one is replaced. Only the
+            main thread can set handlers; this one stays until the process ends.
         limits: Sizes above which a step is refused, and is none; ``save`` and ``load`` take it over.
         timeout: Seconds that a save waits for another process that writes the series; None for any time, and after
             five it is logged which process that is. Saves of one process never wait for each other's turn.
@@ -129,7 +130,6 @@ class Series:
         self._keep_last = _count("keep_last", keep_last)
         self._keep_every = None if keep_every is None else _interval("keep_every", keep_every)
         self._save_every = _interval("save_every", save_every)
-        self._notice = _Notice.installed() if preemption else None
         self._preempted = False
         self._begun = False  # True once there is a step for certain
         self._saved: int | None = None
@@ -139,6 +139,7 @@ class Series:
         self._timeout = timeout
         self._pending: PendingBundle | None = None
         self._known: dict[int, tuple[Hashable, Facts]] = {}
+        self._notice = _Notice.installed() if preemption else None
 
     def __repr__(self) -> str:
         kept = {

@@ -562,6 +562,8 @@ def test_a_handler_that_was_there_before_is_called_too(tmp_path, terminated):
 
 def test_a_series_sets_no_handler_unless_it_is_asked(tmp_path, terminated):
     s.Series(tmp_path).save(1, 1)
+    with pytest.raises(ValueError, match="keep_last=:"):
+        s.Series(tmp_path, keep_last=0, preemption=True)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
