@@ -44,7 +44,7 @@ BY_VERSION = (
     *("struct", "checkpoint", "codecs", "classes", "formats", "places", "bundle"),
     *("integrations", "cli", "laws", "test_without_jax.py"),
 )
-#: Files in these folders whose results do not: what a crash leaves on a disk, and laws of schemas and steps.
+#: Files in these folders that depend on none: files after a crash, texts of the command line, and the laws of hints.
 OF_THE_REST = (
     *(
         "bundle/test_crash.py",
