@@ -34,6 +34,7 @@ from neuralqx_struct.errors import (
     SerializationError,
     StructError,
     has_errors,
+    within_stack,
 )
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part
 from neuralqx_struct.evolution.lazy_arrays import Source as ArraySource
@@ -153,6 +154,7 @@ def _adopted(
     return made, arrays
 
 
+@within_stack
 def named_tree(
     source: str | Place | ForeignFile,
     *,

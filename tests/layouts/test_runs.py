@@ -311,6 +311,13 @@ def test_names_that_go_on_from_others_need_a_layout():
     assert found.code == "NQX614" and "layout" in str(found.hint)
 
 
+def test_a_name_of_thousands_of_parts_is_refused():
+    np.savez("deep.npz", **{".".join("a" * 5000): np.ones(1)})
+    with pytest.raises(SerializationError) as caught:
+        converted("deep.npz")
+    assert caught.value.code == "NQX005"
+
+
 def test_bundles_of_the_schema_are_taken_as_they_are():
     s.export(tree(0), "plain/0")
     s.convert("plain/0", "run/0", schema="schemas/net")
