@@ -28,6 +28,7 @@ from neuralqx_struct.evolution.steps import apply_to_document, kind
 from neuralqx_struct.evolution.trial import (
     IN_LINT,
     IN_VERDICTS,
+    SMALLEST,
     Effort,
     Trial,
     place_in,
@@ -94,9 +95,11 @@ def stops(
         stop = each.code == "NQX320"
         stopping.append(replace(each, severity="warning") if stop else replace(each, code=code))
     back.compare(limits=False)
-    if not back.doubts and _same_results(newer, older):
+    in_doubt = bool(back.doubts) or not _same_results(newer, older)
+    if not (in_doubt or back.needs_trial()):
         return stopping, [there.comparison]
-    for each in back.tried(effort):
+    # Where nothing is in doubt, a step back stops at most at what is empty.
+    for each in back.tried(effort if in_doubt else SMALLEST):
         if each.code == "NQX320":
             message = f"{each.message}\non a downgrade to version {older.version}"
             stopping.append(replace(each, severity="warning", message=message))
@@ -106,7 +109,7 @@ def stops(
         stopping.append(
             replace(each, code="NQX307", severity="warning", message=message, hint=None)
         )
-    return stopping, [there.comparison, back.comparison]
+    return stopping, [there.comparison, *([back.comparison] if in_doubt else [])]
 
 
 @dataclass(slots=True)

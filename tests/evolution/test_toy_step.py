@@ -38,6 +38,8 @@ def declare(step, scope):
 
 def rewrite(step, place):
     node = place.field(step.field)
+    if step.out and len(node["items"]) != 1:
+        raise place.error("NQX411", "expected a list of one value", step.field)
     made = node["items"][0] if step.out else {"__kind__": "list", "items": [node]}
     return place.with_fields({step.field: made})
 
