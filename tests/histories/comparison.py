@@ -147,6 +147,7 @@ class Comparison:
     _schemas: dict = field(default_factory=dict)
     _probes: dict = field(default_factory=dict)
     _refused: dict = field(default_factory=dict)  # the probe that a reader refused last
+    _all_read: set = field(default_factory=set)  # no probe was refused, by other policies either
 
     def run(self):
         head = self.history.versions[-1]
@@ -390,6 +391,8 @@ class Comparison:
             got = outcome(lambda path=path: loaded(schema, path, unknown=unknown))
             if isinstance(got, Exception) and self.is_read(writer, path):
                 return got
+        if (direction, number) in self._all_read:
+            return None
         first = self._refused.get((direction, number), 0)
         for i in (first, *range(PROBES)) if probe else ():
             found = self.probe(writer, i)
@@ -400,7 +403,10 @@ class Comparison:
                 self._refused[direction, number] = i
                 path = self.stored_probe(writer, i)
                 return outcome(lambda path=path: loaded(schema, path, unknown=unknown))
-        return self.refused_sample(schema, writer, unknown) if probe else None
+        found = self.refused_sample(schema, writer, unknown) if probe else None
+        if probe and found is None and unknown == "error":
+            self._all_read.add((direction, number))
+        return found
 
     def refused_sample(self, schema, writer, unknown):
         """As `refused`, of the payloads that verdicts try, which are no evidence unless the writer reads them."""
