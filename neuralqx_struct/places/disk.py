@@ -65,6 +65,10 @@ class BundleReplacedError(BundleReadError):
     """Another program replaced or removed a bundle behind a URL before all of it had been fetched."""
 
 
+class OptionsError(Exception):
+    """Options of a server that another process cannot read."""
+
+
 class BundleWriteError(SerializationError, OSError):
     """The system refused a write, such as for a full disk or a read-only folder."""
 

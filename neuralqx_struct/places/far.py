@@ -23,11 +23,15 @@ from typing import Any, Final
 
 from neuralqx_struct.places import far_process
 from neuralqx_struct.places.apart import started
+from neuralqx_struct.places.disk import OptionsError
 
 #: Protocols with bounds in this process, see :mod:`answers`, where they are no part of a chain.
 _BOUNDED: Final = {"http", "https", "s3", "s3a", "gs", "gcs"}
 _HERE: Final = {"memory", "file", "local", "data"}
-_FAULTS: Final = {kind.__name__: kind for kind in (FileNotFoundError, FileExistsError, ImportError)}
+_FAULTS: Final = {
+    kind.__name__: kind
+    for kind in (FileNotFoundError, FileExistsError, ImportError, pickle.UnpicklingError)
+}
 
 
 def is_far(url: str) -> bool:
@@ -131,10 +135,11 @@ class FarFileSystem:
 _SYSTEMS: Final[dict[str, FarFileSystem]] = {}
 
 
-def url_to_fs(url: str, options: Mapping[str, Any]) -> tuple[FarFileSystem, str] | None:
+def url_to_fs(url: str, options: Mapping[str, Any]) -> tuple[FarFileSystem, str]:
     """The file system of a URL, one object for each, and the place in it.
 
-    None if an option, such as a credential object, cannot be sent to another process: its server is asked from this one.
+    Raises:
+        OptionsError: An option, such as a credential object, cannot be sent to another process.
     """
     from fsspec.config import conf
 
@@ -143,10 +148,13 @@ def url_to_fs(url: str, options: Mapping[str, Any]) -> tuple[FarFileSystem, str]
     settings = {protocol: conf[protocol] for protocol in chain if protocol in conf}
     try:
         given = pickle.dumps((known, settings, dict(options)))
-    except Exception:  # noqa: BLE001 - of any class of an option
-        return None
+    except Exception as error:  # noqa: BLE001 - of any class of an option
+        raise OptionsError(str(error)) from None
     made = FarFileSystem(url, given)
-    place, token = made.ask("located")
+    try:
+        place, token = made.ask("located")
+    except pickle.UnpicklingError as error:
+        raise OptionsError(str(error)) from None
     return _SYSTEMS.setdefault(token, made), place
 
 

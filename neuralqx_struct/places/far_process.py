@@ -121,8 +121,7 @@ def _found(url: str, given: bytes) -> tuple[Any, str]:
     try:
         known, settings, options = pickle.loads(given)  # noqa: S301 - of the process that started this one
     except Exception as error:  # noqa: BLE001 - of any class of an option
-        message = f"storage_options has a value that another process cannot read: {error}"
-        raise ValueError(message) from None
+        raise pickle.UnpicklingError(str(error)) from None
     for protocol, name in known.items():
         known_implementations.setdefault(protocol, {"class": name})
     conf.update(settings)

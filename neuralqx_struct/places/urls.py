@@ -28,6 +28,7 @@ from neuralqx_struct.places.disk import (
     BundleMissingError,
     BundleReadError,
     BundleWriteError,
+    OptionsError,
 )
 from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.references import imported
@@ -41,6 +42,10 @@ _SECRET_OPTIONS: Final = re.compile(r"(?i)key|secret|token|passw|credential|auth
 #: A URL that became a path has only one of its slashes left.
 _MANGLED: Final = re.compile(r"(s3|gs|gcs|az|abfs|memory|file|https?|hf|ftp|sftp):[\\/][^\\/]")
 _SHORTEST: Final = 4  # characters of a secret that is looked for in messages
+_AS_TEXT: Final = (
+    "pass keys or tokens as text; or register a subclass of the file system under its protocol, by "
+    "fsspec.register_implementation: it runs in your program, without limits"
+)
 _FIRST: Final = 64 << 10  # bytes that are fetched first: most headers end in them
 
 
@@ -287,6 +292,9 @@ class RemotePath:
             raise BundleMissingError(message, file=self._url) from None
         except ImportError as error:
             raise self._without(error) from None
+        except OptionsError as error:
+            message = f"expected storage_options that another process can read, got others: {self._brief(error)}"
+            raise kind(message, file=self._url, hint=_AS_TEXT) from None
         except Exception as error:  # noqa: BLE001 - of any package that fsspec calls
             message = f"expected to {verb} the URL, got {self._brief(error)}"
             raise kind(message, file=self._url, hint=hint) from None
@@ -344,10 +352,10 @@ def located(url: str, options: Options | None = None) -> RemotePath:
 
     named = RemotePath(None, "", url, tuple(_secrets(url, options or {})))
     with named.reading():
-        found = far.url_to_fs(url, options or {}) if far.is_far(url) else None
-        if found is None:
-            found = core.url_to_fs(url, **answers.bounded(url, options or {}))
-        files, place = found
+        if far.is_far(url):
+            files, place = far.url_to_fs(url, options or {})
+        else:
+            files, place = core.url_to_fs(url, **answers.bounded(url, options or {}))
     return RemotePath(files, place, url, tuple(_secrets(url, options or {})))
 
 

@@ -248,11 +248,28 @@ def test_what_needs_no_server_stays_in_this_process(tmp_path):
     assert located(f"simplecache::file://{tmp_path}/m").opening(9) == b"held"
 
 
-def test_options_that_no_other_process_can_read_keep_the_server_here(server):
+class Key:
+    """An object of this program, which another one cannot unpickle."""
+
+    def __reduce__(self):
+        return getattr, (sys.modules[__name__], "Key")
+
+
+def test_options_that_no_other_process_can_read_are_for_classes_of_the_program(server):
     url, _ = server.url("webhdfs", "/run/m")
-    place = located(url, {"data_proxy": lambda url: url})
-    assert not isinstance(place.files, far.FarFileSystem)
+    server.objects["/run/m"] = bytes(9)
+    for value in (lambda url: url, Key()):
+        with pytest.raises(s.SerializationError) as caught:
+            located(url, {"data_proxy": value})
+        assert caught.value.code == "NQX401" and "register_implementation" in str(caught.value)
     assert isinstance(located(url).files, far.FarFileSystem)
+
+    class Own(fsspec.get_filesystem_class("webhdfs")):
+        pass
+
+    fsspec.register_implementation("webhdfs", Own, clobber=True)
+    place = located(url, {"data_proxy": lambda url: url})
+    assert isinstance(place.files, Own) and place.opening(9) == bytes(9)
 
 
 PROGRAM = """
