@@ -30,12 +30,31 @@ from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.layouts import KEY, NUMBER, Layout
-from neuralqx_struct.layouts.frames import Frame, framed, item_of, lead_axes, length_of, with_layers
-from neuralqx_struct.layouts.names import ABSOLUTE, END, Ignored, Names, full
-from neuralqx_struct.layouts.places import NOTHING, Leaf, Place, Values, of_items
+from neuralqx_struct.layouts import NUMBER, Layout
+from neuralqx_struct.layouts.frames import (
+    Frame,
+    framed,
+    item_of,
+    lead_axes,
+    length_of,
+    stacked,
+    with_layers,
+)
+from neuralqx_struct.layouts.names import ABSOLUTE, Ignored, Names
+from neuralqx_struct.layouts.places import NOTHING, Leaf, Place, Values
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
-from neuralqx_struct.layouts.walk import LAYER, Walk, until_mark, value_hint
+from neuralqx_struct.layouts.table import (
+    ArrayEntry,
+    Entry,
+    ItemsEntry,
+    OptionsEntry,
+    PairsEntry,
+    PlainEntry,
+    Span,
+    StructEntry,
+    Table,
+)
+from neuralqx_struct.layouts.walk import Walk, value_hint
 from neuralqx_struct.manifest.kinds import ARRAY
 from neuralqx_struct.matching import match, unfit
 from neuralqx_struct.paths import array_name
@@ -44,7 +63,7 @@ from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.text import MAX_PROBLEMS
-from neuralqx_struct.types import Extent, Node, Type
+from neuralqx_struct.types import Extent, Node
 from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.text import read_value
 
@@ -56,12 +75,11 @@ class FileWalk(Walk):
     """A walk along the names in a file.
 
     Args:
-        document: The version of the schema.
-        layout: The layout.
+        table: The table of the layout.
         prefix: The text in front of all names.
         names: The names in the file.
-        values: The values that no array shows.
         files: The arrays of the file.
+        values: The values that no array shows.
 
     Attributes:
         missing: The arrays that the file lacks.
@@ -72,30 +90,28 @@ class FileWalk(Walk):
 
     def __init__(
         self,
-        document: Document,
-        layout: Layout,
+        table: Table,
         prefix: str,
         names: Names,
-        *,
-        values: Values | None = None,
-        files: Mapping[str, ForeignArray] | None = None,
+        files: Mapping[str, ForeignArray],
+        values: Values,
     ) -> None:
-        super().__init__(document, layout, prefix, values)
-        self.names, self.files = names, files or {}
+        super().__init__(table, prefix, values)
+        self.names, self.files = names, files
         self.missing: list[tuple[Place, str]] = []
         self.misplaced: set[str] = set()
         self.notes: list[Diagnostic] = []
         self.present = 0
         self.most_visits = _MOST + _MOST_PER_NAME * len(names)
-        rules = (rule for each in layout.structs.values() for rule in each.values())
+        rules = (rule for each in table.layout.structs.values() for rule in each.values())
         self._anew = any(name[:1] == ABSOLUTE for rule in rules for name in rule.names(""))
 
-    def plain(self, declared: Type, place: Place) -> Node:
+    def plain(self, entry: PlainEntry, place: Place) -> Node:
         """The node of a value without arrays."""
-        key, declaration = ".".join(place.keys), place.declaration
-        value = self.values.of(key)
+        declared, declaration = entry.declared, entry.row.declaration
+        value = self.values.of(entry.row.key)
         if value is NOTHING:
-            value = self.values.named(full(place.base, self.prefix))
+            value = self.values.named(entry.name.name(self.prefix, place.numbers))
         if value is NOTHING and declaration is not None and declaration.has_default:
             value = declaration.default
             message = f"took its default {brief_scalar(value)}"
@@ -103,20 +119,20 @@ class FileWalk(Walk):
         if value is NOTHING and declared.nullable:
             return None
         if value is NOTHING:
-            self._without_value(declared, place, key)
+            self._without_value(entry, place)
             return None
         try:
-            return read_value(value, declared, NodeBuilder(place.owner))
+            return read_value(value, declared, NodeBuilder(entry.row.owner))
         except SchemaError as error:
             first = error.diagnostics[0]
             self.report(first.code, place, first.message, first.hint)
             return None
 
-    def _without_value(self, declared: Type, place: Place, key: str) -> None:
+    def _without_value(self, entry: PlainEntry, place: Place) -> None:
         """Reports a field that nothing gives a value; the file may have an array in its place."""
         got = "none: no array shows it"
-        hint = value_hint(key)
-        name = full(place.base, self.prefix)
+        hint = value_hint(entry.row.key)
+        name = entry.name.name(self.prefix, place.numbers)
         array = self.files.get(name)
         if array is not None:
             self.misplaced.add(name)
@@ -124,20 +140,19 @@ class FileWalk(Walk):
             got = f"the array {name!r} of type {shape}"
             start = f"declare the field as `{shape}` in the schema; else list the array under `ignore:`, and "
             hint = Hint(start, hint)
-        message = f"expected a value of type {declared.format()}, got {got}"
+        message = f"expected a value of type {entry.declared.format()}, got {got}"
         self.report("NQX707", place, message, hint)
 
-    def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:
+    def nodes_of(self, entry: ItemsEntry, place: Place) -> Sequence[Any]:
         """None for each item of a list: as many as the names have numbers, or one array is long."""
-        if place.rule.unstack is None:
-            return [None] * self._count(base, place)
-        return [None] * self._length(place.rule.unstack, declared, place)
+        if entry.span is None:
+            return [None] * self._length(entry, place)
+        return [None] * self._count(entry.span, place)
 
-    def _count(self, base: str, place: Place) -> int:
+    def _count(self, span: Span, place: Place) -> int:
         """The number of items whose numbers are in names."""
-        before, _, behind = base.partition(NUMBER)
-        start = full(before.replace(LAYER, "0"), self.prefix)
-        fixed = until_mark(behind)
+        start = span.before.name(self.prefix, place.numbers)
+        fixed = span.behind.name("", place.numbers)
         numbers = self.names.numbers(start, fixed)
         missing = {*range(len(numbers))} - numbers
         if missing:
@@ -147,13 +162,13 @@ class FileWalk(Walk):
             self.report("NQX705", place, message, hint)
         return len(numbers)
 
-    def _length(self, axis: int, declared: Type, place: Place) -> int:
+    def _length(self, entry: ItemsEntry, place: Place) -> int:
         """The number of items whose arrays are one array each in the file, from the first of these."""
+        state, axis = self._state(), entry.row.rule.unstack
         frame = Frame(axis, 0, None)
-        state = self._state()
-        first = replace(place, rule=of_items(place.rule), path=(*place.path, 0))
-        for part in declared.parts_for(1) or ():
-            self.value(part, replace(first, frames=(*place.frames, frame)))
+        for item in entry.items if entry.declared.parts_for(1) else ():
+            frames, path = (*place.frames, frame), (*place.path, 0)
+            self.visit(item, Place(item.row, place.numbers, place.scope, frames, path))
         leaves = self.leaves[state[0] :]
         self._reset(state)
         names = (name for leaf in leaves for name in leaf.names if name in self.names)
@@ -167,36 +182,36 @@ class FileWalk(Walk):
             self.report("NQX412", place, message)
         return length or 0
 
-    def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:  # noqa: ARG002
+    def pairs_of(self, entry: PairsEntry, place: Place) -> Mapping[str, Any]:
         """None for each key in the names."""
-        before, _, behind = base.partition(KEY)
-        start = full(before.replace(LAYER, "0"), self.prefix)
-        fixed = END if whole else until_mark(behind)
-        return dict.fromkeys(self.names.keys(start, fixed, self.layout.separator))
+        start = entry.span.before.name(self.prefix, place.numbers)
+        fixed = entry.span.behind.name("", place.numbers)
+        return dict.fromkeys(self.names.keys(start, fixed, self.table.layout.separator))
 
-    def options(self, declared: Type, place: Place) -> Node:
+    def options(self, entry: OptionsEntry, place: Place) -> Node:
         """The node of the first option whose arrays are all in the file; null if none has one."""
-        given = self.values.of(".".join(place.keys))
-        if declared.nullable and (given is None or not self._any_below(place)):
+        given = self.values.of(entry.row.key)
+        nullable = entry.declared.nullable
+        if nullable and (given is None or not self._any_below(entry, place)):
             return None
-        best: tuple[int, Type] | None = None
-        for option in declared.solid:
+        best: tuple[int, Entry] | None = None
+        for option in entry.options:
             state = self._state()
-            node = self.value(option, place)
+            node = self.visit(option, place)
             present = self.present - state[3]
             lost = len(self.missing) - state[1] + len(self.found) - state[2]
-            if not lost and (present or not declared.nullable):
+            if not lost and (present or not nullable):
                 return node
             self._reset(state)
             if present and (best is None or lost < best[0]):
                 best = (lost, option)
-        if best is None and declared.nullable:
+        if best is None and nullable:
             return None
-        return self.value(declared.solid[0] if best is None else best[1], place)
+        return self.visit(entry.options[0] if best is None else best[1], place)
 
-    def _any_below(self, place: Place) -> bool:
+    def _any_below(self, entry: OptionsEntry, place: Place) -> bool:
         """True if the file may have arrays of a place: names that start anew can be anywhere."""
-        return self._anew or self.names.any_below(full(until_mark(place.base), self.prefix))
+        return self._anew or self.names.any_below(entry.start.name(self.prefix, place.numbers))
 
     def _state(self) -> tuple[int, int, int, int]:
         return len(self.leaves), len(self.missing), len(self.found), self.present
@@ -205,22 +220,21 @@ class FileWalk(Walk):
         leaves, missing, found, self.present = state
         del self.leaves[leaves:], self.missing[missing:], self.found[found:]
 
-    def layers(self, place: Place) -> int:
+    def layers(self, entry: StructEntry, place: Place) -> int:
         """The number of layers whose numbers are in names."""
-        return self._count(place.base, place)
+        assert entry.span is not None  # they are apart
+        return self._count(entry.span, place)
 
-    def array(
-        self, dtypes: tuple[str, ...], shape: tuple[Extent, ...], place: Place
-    ) -> dict[str, Any]:
+    def array(self, entry: ArrayEntry, place: Place) -> dict[str, Any]:
         """The node of an array, which gets its dtype and shape later."""
-        numbered = [base for base in self.bases_of(place) if NUMBER in base]
-        count = self._count(numbered[0], place) if numbered else 0
+        count = 0 if entry.span is None else self._count(entry.span, place)
         node = ARRAY.node(name=array_name(place.path), dtype="", shape=[])
-        leaf = self.leaf(dtypes, shape, place, node, count)
+        layers = [frame.count or 0 for frame in stacked(place.frames) if frame.axis is None]
+        leaf = self.leaf(entry, place, node, layers, count)
         absent = [name for name in leaf.names if name not in self.names]
         self.present += len(leaf.names) - len(absent)
         if not leaf.names:
-            absent = [full(place.base.replace(LAYER, NUMBER), self.prefix)]
+            absent = [entry.names[0].name(self.prefix, [*place.numbers, NUMBER])]
         self.missing += [(place, name) for name in absent]
         return node
 
@@ -250,10 +264,8 @@ class AdoptionPlan(Plan):
         values: Values | None = None,
     ) -> None:
         super().__init__()
-        self.document, self.layout, self.files = document, layout, files
-        self.values = values or Values()
-        names = Names(files)
-        self.walk, self.node = self._walked(names)
+        self.document, self.files = document, files
+        self.walk, self.node = self._walked(Table(document, layout), values or Values())
         self.found += self.walk.found
         leaves = self.walk.leaves
         claims = claims_of(leaves)
@@ -271,13 +283,12 @@ class AdoptionPlan(Plan):
             self.found += self._finished(leaves)
         self.refuse_errors()
 
-    def _walked(self, names: Names) -> tuple[FileWalk, Any]:
+    def _walked(self, table: Table, values: Values) -> tuple[FileWalk, Any]:
         """The walk with the prefix under which most arrays are found, the first one of these."""
+        names = Names(self.files)
         best: tuple[FileWalk, Any] | None = None
-        for prefix in self.layout.prefix:
-            walk = FileWalk(
-                self.document, self.layout, prefix, names, values=self.values, files=self.files
-            )
+        for prefix in table.layout.prefix:
+            walk = FileWalk(table, prefix, names, self.files, values)
             node = walk.run()
             if best is None or walk.present > best[0].present:
                 best = walk, node
@@ -323,7 +334,7 @@ class AdoptionPlan(Plan):
 
     def _counts(self, leaf: Leaf) -> list[Extent]:
         """The lengths of the axes of lists and stacked structs, as expressions."""
-        axes = iter(leaf.place.axes)
+        axes = iter(leaf.entry.row.axes)
         counts: list[Extent] = []
         for frame in leaf.place.frames:
             if frame.index is None:
@@ -333,14 +344,14 @@ class AdoptionPlan(Plan):
         return counts
 
     def _check_dtype(self, leaf: Leaf, dtypes: Mapping[str, str]) -> None:
-        rule = leaf.place.rule
-        allowed = leaf.dtypes if rule.cast is None else (rule.cast,)
+        rule = leaf.entry.row.rule
+        allowed = leaf.entry.dtypes if rule.cast is None else (rule.cast,)
         for dtype, name in dtypes.items():
             if dtype in allowed:
                 continue
             known = dtype in DTYPES
             hint = f"write `cast: {dtype}` in its rule" if known else None
-            if known and not any(promotes(dtype, each) for each in leaf.dtypes):
+            if known and not any(promotes(dtype, each) for each in leaf.entry.dtypes):
                 hint = f"{hint}, with `exact: false` if values may change"
             listed = " or ".join(allowed)
             message = f"expected {listed}, got {dtype} in the array {name!r}"
@@ -349,7 +360,7 @@ class AdoptionPlan(Plan):
             listed = " and ".join(dtypes)
             message = f"expected arrays of one dtype, got {listed}"
             self.report("NQX411", leaf.place.text, message, RULE)
-        leaf.dtype = leaf.dtypes[0] if rule.cast is not None else next(iter(dtypes), "")
+        leaf.dtype = leaf.entry.dtypes[0] if rule.cast is not None else next(iter(dtypes), "")
 
     def _made(self, leaf: Leaf) -> Sequence[LazyArray] | None:
         """An array of the schema, from those in the file; None if it needs an unknown size."""
@@ -375,7 +386,7 @@ class AdoptionPlan(Plan):
 
     def _layer(self, leaf: Leaf, files: Sequence[LazyArray], *, is_first: bool) -> LazyArray | None:
         """The array of one layer; the first shows the sizes."""
-        form, rule, size = leaf.form, leaf.place.rule, self.size(leaf)
+        form, rule, size = leaf.form, leaf.form.rule, self.size(leaf)
         lead = files[0].shape[: lead_axes(leaf.place.frames)]
         shapes = dict.fromkeys(file.shape for file in files)
         if form.merged and rule.merge == "concat" and rule.sizes is None and len(shapes) > 1:

@@ -15,7 +15,7 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.layouts import KEY, NUMBER, Layout
-from neuralqx_struct.layouts.places import holds_arrays, missing_values
+from neuralqx_struct.layouts.table import Table, holds_arrays
 from neuralqx_struct.schema.language import tidy
 from neuralqx_struct.schema.migration import NAME
 from neuralqx_struct.schema.model import Document
@@ -62,7 +62,7 @@ def draft_layout(document: Document, name: str, modeline: str = LAYOUT_SCHEMA_ID
     """
     of = f"{document.id}@{document.version}"
     layout = Layout(language="1", layout=name, of=of)
-    missing = missing_values(layout, document)
+    missing = Table(document, layout).missing_values
     lines = [f"# {path}: a value of type {missing[path].text}" for path in missing]
     values = "".join(f"{line}\n" for line in ["# values:  # that no file shows", *lines])
     structs = []

@@ -27,13 +27,13 @@ class Frame:
         axis: The axis of the items in the file; None if each item has its own arrays.
         index: Of lists, the item; None for a stacked struct.
         count: The number of items; None if only arrays show it.
-        member: The place of the axis in the layout.
+        slot: Of stacked structs whose layers are apart, the slot of their numbers in names.
     """
 
     axis: int | None
     index: int | None
     count: int | None
-    member: tuple[str, ...] = ()
+    slot: int | None = None
 
 
 def framed(

@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,7 @@ from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule, read_layout
 from neuralqx_struct.layouts.coverage import claim_findings
 from neuralqx_struct.layouts.forms import Form, Shape
-from neuralqx_struct.layouts.places import (
-    field_types,
-    holds_arrays,
-    missing_values,
-    settings_of,
-    value_names,
-)
+from neuralqx_struct.layouts.table import Entry, PlainEntry, Table, settings_of
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint import comments_in, in_order, without_silenced
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -72,12 +66,13 @@ def check_layout(layout: Layout, source: Source, document: Document) -> list[Dia
     Returns:
         Every finding.
     """
+    table = Table(document, layout)
     lint = _Lint(layout, source, document)
     lint.rules()
     if not lint.found:
-        lint.found += [source.located(each, key=True) for each in claim_findings(layout, document)]
-    lint.values()
-    for name, declaration in missing_values(layout, document).items():
+        lint.found += [source.located(each, key=True) for each in claim_findings(table)]
+    lint.values(table)
+    for name, declaration in table.missing_values.items():
         message = f"expected a value of type {declaration.text} for {name}, got none"
         hint = Hint("write it under `values:`, or pass ", Keyword("values"), " to each load")
         lint.report("NQX707", ("values",), message, hint, severity="info", key=True)
@@ -266,10 +261,9 @@ class _Lint:
 
     # --- values ----------------------------------------------------------------------------------------------------
 
-    def values(self) -> None:
+    def values(self, table: Table) -> None:
         """Checks the keys of values, and the values that are there."""
-        fields = field_types(self.document)
-        known = value_names(self.document, self.layout)
+        fields, known = table.fields_by_path, table.value_names
         for key, value in self.layout.values.items():
             path = ("values", key)
             if key not in known:
@@ -292,11 +286,11 @@ class _Lint:
                 self.report("NQX701", ("values_from", name, key), message, hint, key=True)
 
     def _value(
-        self, fields: list[tuple[Document, FieldDeclaration]], value: Any, path: KeyPath
+        self, fields: Sequence[tuple[FieldDeclaration, Entry]], value: Any, path: KeyPath
     ) -> None:
-        for owner, declaration in fields:
+        for declaration, entry in fields:
             declared = declaration.declared
-            if declaration.kind == "node" and holds_arrays(declared, owner):
+            if not isinstance(entry, PlainEntry):
                 if value is not None or not declared.nullable:
                     message = (
                         f"expected a field without arrays, got one of type {declared.format()}"
@@ -304,7 +298,7 @@ class _Lint:
                     self.report("NQX701", path, message, "arrays come from the file", key=True)
                 continue
             try:
-                read_value(value, declared, Builder(owner))
+                read_value(value, declared, Builder(entry.row.owner))
             except SchemaError as error:
                 for each in error.diagnostics:
                     self.report(each.code, path, each.message, each.hint)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from neuralqx_struct.errors import SchemaError
 
 #: Starts a name that the prefix and the names around it are not part of.
 ABSOLUTE = "/"
+#: Around the place of a slot; no name of a layout may have a control character.
+_SLOT = "\0"
 #: Ends a name.
 END = "\n"
 #: Names that one file may be searched for.
@@ -42,9 +44,38 @@ def joined(base: str, part: str, separator: str) -> str:
     return f"{base}{part}" if base == ABSOLUTE else f"{base}{separator}{part}"
 
 
-def full(name: str, prefix: str) -> str:
-    """The name in the file."""
-    return name[1:] if name.startswith(ABSOLUTE) else f"{prefix}{name}"
+def slot(place: int) -> str:
+    """The text that stands for a number or a key in a name, by its place among those around; no layout can have it."""
+    return f"{_SLOT}{place}{_SLOT}"
+
+
+def shown(name: str) -> str:
+    """A name with slots in messages."""
+    return "*".join(name.split(_SLOT)[::2])
+
+
+class Pattern:
+    """A name with slots for numbers and keys.
+
+    Args:
+        text: The name; with a leading / the prefix is not part of it.
+
+    Example:
+        >>> pattern = Pattern(f"h.{slot(0)}.{slot(2)}")
+        >>> pattern.name("model.", ["4", "", "key"]), Pattern("/head").name("model.")
+        ('model.h.4.key', 'head')
+    """
+
+    def __init__(self, text: str) -> None:
+        self._is_whole = text.startswith(ABSOLUTE)
+        texts = text.removeprefix(ABSOLUTE).split(_SLOT)
+        self._text = "%s".join(each.replace("%", "%%") for each in texts[::2])
+        self._slots = [*map(int, texts[1::2])]
+
+    def name(self, prefix: str = "", keys: Sequence[str] = ()) -> str:
+        """The name in a file, from the numbers and keys around."""
+        made = self._text % tuple([keys[place] for place in self._slots])
+        return made if self._is_whole else f"{prefix}{made}"
 
 
 def _over_budget(what: str, hint: str) -> SchemaError:

@@ -45,8 +45,9 @@ from neuralqx_struct.formats.table import described
 from neuralqx_struct.layouts import Layout, read_layout
 from neuralqx_struct.layouts.adoption import AdoptionPlan
 from neuralqx_struct.layouts.lint import check_layout
-from neuralqx_struct.layouts.places import NOTHING, Values, value_names
+from neuralqx_struct.layouts.places import NOTHING, Values
 from neuralqx_struct.layouts.release import ReleasePlan
+from neuralqx_struct.layouts.table import Table
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.manifest.kinds import ARRAY, DICT, iter_nodes
 from neuralqx_struct.manifest.payload import Payload
@@ -467,7 +468,7 @@ def _require_used(
 ) -> None:
     """Checks that every value of the caller has a field or a size."""
     unused = [key for key in values if key not in given.used]
-    names = match(unused, value_names(document, layout) if unused else ())
+    names = match(unused, Table(document, layout).value_names if unused else ())
     problems = []
     for key in names.having("extra"):
         message = f"expected a field or a size in values=, got {key!r}, which is neither"

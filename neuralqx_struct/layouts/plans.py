@@ -13,7 +13,8 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.evolution.lazy_arrays import LazyArray
 from neuralqx_struct.evolution.sizes import extent
-from neuralqx_struct.layouts.places import Leaf, settings_of
+from neuralqx_struct.layouts.places import Leaf
+from neuralqx_struct.layouts.table import settings_of
 from neuralqx_struct.layouts.walk import Walk, value_hint
 from neuralqx_struct.schema.text import FIX_THESE_FIRST, MAX_PROBLEMS
 from neuralqx_struct.types.text import format_extents
@@ -68,7 +69,7 @@ class Plan:
 
     def _unknown(self, leaf: Leaf) -> None:
         """Reports an array whose sizes are not known."""
-        rule, size = leaf.place.rule, self.size(leaf)
+        rule, size = leaf.form.rule, self.size(leaf)
         written = [*(rule.sizes or ()), *(rule.reshape or ())]
         written += [] if rule.blocks is None else [rule.blocks]
         sizes = [*map(extent, written), *leaf.form.inner]
@@ -126,13 +127,13 @@ def claim_problems(claims: Mapping[str, Sequence[tuple[Leaf, int]]]) -> Iterator
         counts = [
             f.count or 0 for f in first.place.frames if f.index is not None and f.axis is not None
         ]
-        wanted = prod(counts) * first.place.rule.parts
+        wanted = prod(counts) * first.form.rule.parts
         if wanted == len(each) == 1:
             continue
         taken: dict[tuple[Any, ...], Leaf] = {}
         for leaf, _ in each:
             indices = tuple(f.index for f in leaf.place.frames if f.axis is not None)
-            key = (*indices, leaf.place.rule.place if leaf.place.rule.parts > 1 else None)
+            key = (*indices, leaf.form.rule.place if leaf.form.rule.parts > 1 else None)
             other = taken.setdefault(key, leaf)
             if other is not leaf:
                 message = f"expected one field for the array {name!r}, got two\nthe other is {other.place.text}"

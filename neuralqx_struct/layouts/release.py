@@ -10,18 +10,26 @@ from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Sizes, Source
 from neuralqx_struct.evolution.payload_tree import computed, constant
 from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.layouts import NUMBER, Layout
-from neuralqx_struct.layouts.forms import Form
+from neuralqx_struct.layouts import Layout
 from neuralqx_struct.layouts.frames import Frame, layers_of, lead_axes, stacked, with_items
 from neuralqx_struct.layouts.places import Leaf, Place, Values
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
+from neuralqx_struct.layouts.table import (
+    ArrayEntry,
+    ItemsEntry,
+    OptionsEntry,
+    PairsEntry,
+    PlainEntry,
+    StructEntry,
+    Table,
+)
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.manifest.kinds import elements_of
 from neuralqx_struct.manifest.payload import Payload, StoredArrays
 from neuralqx_struct.printing import array_text, listed
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.types import Extent, Node, Type
+from neuralqx_struct.types import Node
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,60 +69,53 @@ class ReleasedArrays(Mapping[str, "np.ndarray[Any, Any]"]):
 class PayloadWalk(Walk):
     """A walk along the nodes of a payload."""
 
-    def plain(self, declared: Type, place: Place) -> Node:  # noqa: ARG002 - as for a file
+    def plain(self, entry: PlainEntry, place: Place) -> Node:  # noqa: ARG002 - as for a file
         """The node of a value without arrays."""
         return place.node
 
-    def nodes_of(self, declared: Type, place: Place, base: str) -> Sequence[Any]:  # noqa: ARG002
+    def nodes_of(self, entry: ItemsEntry, place: Place) -> Sequence[Any]:  # noqa: ARG002
         """The nodes of the items of a list or a tuple."""
         items: list[Any] = place.node["items"]
         return items
 
-    def pairs_of(self, place: Place, base: str, *, whole: bool) -> Mapping[str, Any]:  # noqa: ARG002
+    def pairs_of(self, entry: PairsEntry, place: Place) -> Mapping[str, Any]:
         """The nodes of a dict, whose keys can be found again in the names that they make."""
         nodes = dict(place.node["items"])
-        separator = self.layout.separator
+        separator = self.table.layout.separator
         for key in nodes:
-            if not key or (separator in key and not whole):
+            if not key or (separator in key and not entry.ends_names):
                 message = f"expected keys without {separator!r}, got {key[:100]!r}"
                 self.report("NQX709", place, message, "rename the key before writing the file")
         return nodes
 
-    def options(self, declared: Type, place: Place) -> Node:
+    def options(self, entry: OptionsEntry, place: Place) -> Node:
         """The node of a union."""
         if place.node is None:
             return None
-        seen = see_node(place.node)
-        options = (each for each in declared.solid if each.accepts(place.owner, seen))
-        return self.value(next(options, declared.solid[0]), place)
+        seen, owner = see_node(place.node), entry.row.owner
+        pairs = zip(entry.declared.solid, entry.options, strict=True)
+        found = (option for declared, option in pairs if declared.accepts(owner, seen))
+        return self.visit(next(found, entry.options[0]), place)
 
-    def layers(self, place: Place) -> None:
+    def layers(self, entry: StructEntry, place: Place) -> None:
         """The number of layers, which arrays show."""
 
-    def layer_counts(self, place: Place) -> list[int]:
-        """The numbers of layers, by the axes of the array."""
-        frames = stacked(place.frames)
-        shape = place.node.get("shape", ())
-        return [size for frame, size in zip(frames, shape, strict=False) if frame.axis is None]
-
-    def array(
-        self, dtypes: tuple[str, ...], shape: tuple[Extent, ...], place: Place
-    ) -> dict[str, Any]:
+    def array(self, entry: ArrayEntry, place: Place) -> dict[str, Any]:
         """The node of an array."""
-        count = 0
-        if any(NUMBER in base for base in self.bases_of(place)):
-            count = self._stacked_count(shape[len(place.axes) :], place)
-        return self.leaf(dtypes, shape, place, place.node, count).node
+        shape = place.node.get("shape", ())
+        pairs = zip(stacked(place.frames), shape, strict=False)
+        layers = [size for frame, size in pairs if frame.axis is None]
+        count = 0 if entry.span is None else self._stacked_count(entry, tuple(shape))
+        return self.leaf(entry, place, place.node, layers, count).node
 
-    def _stacked_count(self, declared: tuple[Extent, ...], place: Place) -> int:
+    def _stacked_count(self, entry: ArrayEntry, shape: Sizes) -> int:
         """The number of arrays of the file that one of the payload is the stack of."""
-        form = Form.of(place.rule, declared, 1)
-        shape = tuple(place.node.get("shape", ()))[len(place.axes) :]
-        if len(shape) != len(form.declared) or place.rule.reshape is not None:
+        form, shape = entry.form(), shape[len(entry.row.axes) :]
+        if len(shape) != len(form.declared) or form.rule.reshape is not None:
             return 0
         if form.transposition is not None:
             shape = form.transposition.inverse.shape(shape)
-        return int(shape[place.rule.axis])
+        return int(shape[form.rule.axis])
 
 
 class ReleasePlan(Plan):
@@ -146,8 +147,9 @@ class ReleasePlan(Plan):
         self.refuse_errors()
         order = dict.fromkeys(names)
         walks: list[tuple[int, PayloadWalk]] = []
+        table = Table(document, layout)
         for prefix in layout.prefix:
-            walk = PayloadWalk(document, layout, prefix, values)
+            walk = PayloadWalk(table, prefix, values)
             walk.run(root)
             there = sum(name in order for leaf in walk.leaves for name in leaf.names)
             walks.append((there, walk))
@@ -173,12 +175,12 @@ class ReleasePlan(Plan):
     def _compare(self, leaf: Leaf) -> None:
         node, place = leaf.node, leaf.place
         leaf.dtype, leaf.shape = node["dtype"], tuple(node.get("shape", ()))
-        declared = (*place.axes, *leaf.form.declared)
+        declared = (*place.row.axes, *leaf.form.declared)
         self.found += place.scope.unify(declared, leaf.shape, place.text, leaf.dtype)
 
     def _made(self, leaf: Leaf) -> Sequence[LazyArray] | None:
         """The arrays of the file that one of the payload becomes; None if they need an unknown size."""
-        form, rule, size = leaf.form, leaf.place.rule, self.size(leaf)
+        form, rule, size = leaf.form, leaf.form.rule, self.size(leaf)
         array = self._stored(leaf.node)
         if rule.cast is not None:
             array = array.cast(rule.cast, exact=rule.exact, path=leaf.place.text)
@@ -215,9 +217,9 @@ class ReleasePlan(Plan):
         for frames, parts in sorted(
             items.items(), key=lambda item: [f.index or 0 for f in item[0]]
         ):
-            parts.sort(key=lambda part: part[0].place.rule.place)
+            parts.sort(key=lambda part: part[0].form.rule.place)
             leaf, array = parts[0]
-            if leaf.place.rule.part is not None:
+            if leaf.form.rule.part is not None:
                 lead, size = array.shape[: lead_axes(frames)], self.size(leaf)
                 shapes = [leaf.form.shape_around(part.shape, lead, size) for leaf, part in parts]
                 forms |= dict.fromkeys(zip([part.dtype for _, part in parts], shapes, strict=True))

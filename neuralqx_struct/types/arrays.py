@@ -275,8 +275,8 @@ class Array(Type):
         hint = "write one number, which fills any size" if not is_open else None
         raise SchemaError(message, code="NQX107", hint=hint)
 
-    def lay_out(self, walk: Any, place: Any) -> Any:
-        return walk.array(self.dtypes, self.shape, place)
+    def lay_out(self, table: Any, row: Any) -> Any:
+        return table.array(self.dtypes, self.shape, row)
 
     def neutral(self, document: Any) -> Any:
         if ... in self.shape:
@@ -371,8 +371,8 @@ class Key(Type):
     def read(self, value: Any, builder: Builder) -> Any:
         raise not_a_value(value, self)
 
-    def lay_out(self, walk: Any, place: Any) -> Any:
-        return walk.key("uint32", self.shape, self.key_impl, place)
+    def lay_out(self, table: Any, row: Any) -> Any:
+        return table.key("uint32", self.shape, self.key_impl, row)
 
     def only_in_nodes(self, document: Any) -> bool:
         return True

@@ -61,8 +61,8 @@ class Collection(Type):
     def with_children(self, node: Node, made: list[Node]) -> Node:
         return {**node, "items": made}
 
-    def lay_out(self, walk: Any, place: Any) -> Node:
-        return walk.items(self, place)
+    def lay_out(self, table: Any, row: Any) -> Any:
+        return table.items(self, row)
 
     def read(self, value: Any, builder: Builder) -> Any:
         parts = self.parts_for(len(value)) if isinstance(value, list) else None
@@ -312,8 +312,8 @@ class DictOf(Collection):
         keys = [key for key, _ in node["items"]]
         return {**node, "items": [[key, item] for key, item in zip(keys, made, strict=True)]}
 
-    def lay_out(self, walk: Any, place: Any) -> Node:
-        return walk.pairs(self.value, place)
+    def lay_out(self, table: Any, row: Any) -> Any:
+        return table.pairs(self.value, row)
 
     def read(self, value: Any, builder: Builder) -> Any:
         if not isinstance(value, dict):

@@ -191,9 +191,9 @@ class Type(ABC):
         """A node with other children, in the order of :meth:`children`."""
         return node
 
-    def lay_out(self, walk: Any, place: Any) -> Node:
-        """The node of a value at a place of a layout; ``walk`` knows the arrays of a foreign file."""
-        return walk.plain(self, place)
+    def lay_out(self, table: Any, row: Any) -> Any:
+        """The entry of a value in the table of a layout; ``row`` has its names in files."""
+        return table.plain(self, row)
 
     # --- nodes of trees without classes: dicts, lists, objects of other libraries ------------------------------------
 

@@ -101,8 +101,8 @@ class Stacked(Type):
     def read(self, value: Any, builder: Builder) -> Any:
         return self.item.read(value, builder.stacked(self.lead))
 
-    def lay_out(self, walk: Any, place: Any) -> Any:
-        return walk.struct(self.item.name, self.item.args, self.lead, place)
+    def lay_out(self, table: Any, row: Any) -> Any:
+        return table.struct(self.item.name, self.item.args, self.lead, row)
 
     def only_in_nodes(self, document: Any) -> bool:
         return True

@@ -114,8 +114,8 @@ class Union(Type):
                 hint = hint or error.diagnostics[0].hint
         raise not_a_value(value, self, hint)
 
-    def lay_out(self, walk: Any, place: Any) -> Node:
-        return walk.options(self, place)
+    def lay_out(self, table: Any, row: Any) -> Any:
+        return table.options(self, row)
 
     def neutral(self, document: Any) -> Any:
         if self.nullable:
@@ -248,8 +248,8 @@ class Named(Type):
         fields = {name: field.declared.read(given[name], inside) for name, field in stored.items()}
         return builder.struct(self.name, fields)
 
-    def lay_out(self, walk: Any, place: Any) -> Node:
-        return walk.struct(self.name, self.args, (), place)
+    def lay_out(self, table: Any, row: Any) -> Any:
+        return table.struct(self.name, self.args, (), row)
 
     def neutral(self, document: Any) -> Any:
         members = document.members_of(self.name)
