@@ -162,11 +162,13 @@ def _name_part(key: Hashable) -> str:
     """One key, percent-encoded; by its kind alone where its text could differ from run to run or be of any length."""
     if isinstance(key, str) and key.isascii() and key.isalnum():
         return key  # most keys need no escape
+    if isinstance(key, int) and -(2**200) < key < 2**200:
+        return str(key)
     if isinstance(key, tuple):
         return quote(f"({','.join(map(_name_part, key))})", safe="%")
-    if not isinstance(key, _PLAIN_KEYS) or (isinstance(key, int) and not -(2**200) < key < 2**200):
+    if not isinstance(key, _PLAIN_KEYS) or isinstance(key, int):
         return type(key).__name__
-    text = str(key) if isinstance(key, (str, int)) else repr(key)
+    text = key if isinstance(key, str) else repr(key)
     quoted = quote(text, safe="", errors="surrogatepass") or "%00"
     return quoted.replace(".", "%2E") if quoted in (".", "..") else quoted
 

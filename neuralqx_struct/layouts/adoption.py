@@ -166,7 +166,7 @@ class FileWalk(Walk):
         """The number of items whose arrays are one array each in the file, from the first of these."""
         state, axis = self._state(), entry.row.rule.unstack
         frame = Frame(axis, 0, None)
-        for item in entry.items if entry.declared.parts_for(1) else ():
+        for item in entry.inside if entry.declared.parts_for(1) else ():
             frames, path = (*place.frames, frame), (*place.path, 0)
             self.visit(item, Place(item.row, place.numbers, place.scope, frames, path))
         leaves = self.leaves[state[0] :]
@@ -195,7 +195,7 @@ class FileWalk(Walk):
         if nullable and (given is None or not self._any_below(entry, place)):
             return None
         best: tuple[int, Entry] | None = None
-        for option in entry.options:
+        for option in entry.inside:
             state = self._state()
             node = self.visit(option, place)
             present = self.present - state[3]
@@ -207,7 +207,7 @@ class FileWalk(Walk):
                 best = (lost, option)
         if best is None and nullable:
             return None
-        return self.visit(entry.options[0] if best is None else best[1], place)
+        return self.visit(entry.inside[0] if best is None else best[1], place)
 
     def _any_below(self, entry: OptionsEntry, place: Place) -> bool:
         """True if the file may have arrays of a place: names that start anew can be anywhere."""
@@ -324,12 +324,12 @@ class AdoptionPlan(Plan):
         dtypes = {self.files[name].dtype: name for name in leaf.names}
         self._check_dtype(leaf, dtypes)
         for index, name in enumerate(leaf.names):
-            array = self.files[name]
-            declared = shapes[index % len(shapes)]
-            found = place.scope.unify(declared, array.shape, name, array.dtype)
-            reason = f"{place.text} has it by its rule"
+            array, declared = self.files[name], shapes[index % len(shapes)]
+            if place.scope.confirms(declared, array.shape):
+                continue  # most arrays show sizes that others have shown
             self.found += [
-                replace(each, message=f"{each.message}\n{reason}", hint=RULE) for each in found
+                replace(each, message=f"{each.message}\n{place.text} has it by its rule", hint=RULE)
+                for each in place.scope.unify(declared, array.shape, name, array.dtype)
             ]
 
     def _counts(self, leaf: Leaf) -> list[Extent]:

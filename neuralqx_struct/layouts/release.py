@@ -93,9 +93,9 @@ class PayloadWalk(Walk):
         if place.node is None:
             return None
         seen, owner = see_node(place.node), entry.row.owner
-        pairs = zip(entry.declared.solid, entry.options, strict=True)
+        pairs = zip(entry.declared.solid, entry.inside, strict=True)
         found = (option for declared, option in pairs if declared.accepts(owner, seen))
-        return self.visit(next(found, entry.options[0]), place)
+        return self.visit(next(found, entry.inside[0]), place)
 
     def layers(self, entry: StructEntry, place: Place) -> None:
         """The number of layers, which arrays show."""

@@ -35,6 +35,7 @@ from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.scopes import sizes_in as names_in
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import INT, Type, walk_type
+from neuralqx_struct.types.unions import Named
 
 #: Structs that are listed without a file, and structs inside structs.
 _MOST, _DEEPEST = 5_000, 16
@@ -88,14 +89,26 @@ class Row:
 
 @dataclass(eq=False)
 class Entry:
-    """One value of the schema."""
+    """One value of the schema.
+
+    Attributes:
+        row: What the layout has for it.
+        declared: Its type.
+        inside: The entries of what is directly inside; those of the fields of a struct come later.
+    """
 
     row: Row
+    declared: Type
+    inside: Sequence[Entry]
 
-    @property
-    def inside(self) -> Sequence[Entry]:
-        """The entries directly inside."""
-        return ()
+
+class PlainEntry(Entry):
+    """A value without arrays."""
+
+    @cached_property
+    def name(self) -> Pattern:
+        """The name under which a file may have it."""
+        return Pattern(self.row.base)
 
 
 class Span(NamedTuple):
@@ -109,18 +122,6 @@ class Span(NamedTuple):
         """Those around the first mark in a name, up to the next one."""
         before, _, behind = base.partition(mark)
         return cls(Pattern(before), Pattern(until_mark(behind)))
-
-
-@dataclass(eq=False)
-class PlainEntry(Entry):
-    """A value without arrays."""
-
-    declared: Type
-
-    @cached_property
-    def name(self) -> Pattern:
-        """The name under which a file may have it."""
-        return Pattern(self.row.base)
 
 
 @dataclass(eq=False)
@@ -163,70 +164,36 @@ class ArrayEntry(Entry):
         return self._forms[count]
 
 
-@dataclass(eq=False)
 class KeyEntry(Entry):
-    """Typed random keys; the file has their words, of which there is no entry if the implementation is not known."""
-
-    impl: str
-    words: ArrayEntry | None
-
-    @property
-    def inside(self) -> Sequence[Entry]:
-        """The entries directly inside."""
-        return () if self.words is None else (self.words,)
+    """Typed random keys, with the entry of their words if the implementation is known."""
 
 
 @dataclass(eq=False)
 class ItemsEntry(Entry):
-    """A list or a tuple.
+    """A list with one entry for all items, or a tuple with one for each.
 
     Attributes:
-        declared: Its type.
         span: The texts around the numbers of its items; None if one array has all items.
-        items: The entries of its items: one for all of a list, one for each of a tuple.
     """
 
-    declared: Type
     span: Span | None
-    items: Sequence[Entry]
-
-    @property
-    def inside(self) -> Sequence[Entry]:
-        """The entries directly inside."""
-        return self.items
 
 
 @dataclass(eq=False)
 class PairsEntry(Entry):
-    """A dict.
+    """A dict with one entry for all values.
 
     Attributes:
         span: The texts around its keys.
         ends_names: True if the keys end names, so that they may have separators.
-        value: The entry of its values.
     """
 
     span: Span
     ends_names: bool
-    value: Entry
-
-    @property
-    def inside(self) -> Sequence[Entry]:
-        """The entries directly inside."""
-        return (self.value,)
 
 
-@dataclass(eq=False)
 class OptionsEntry(Entry):
     """A union, with the entries of its options but null."""
-
-    declared: Type
-    options: Sequence[Entry]
-
-    @property
-    def inside(self) -> Sequence[Entry]:
-        """The entries directly inside."""
-        return self.options
 
     @cached_property
     def start(self) -> Pattern:
@@ -239,6 +206,7 @@ class StructEntry(Entry):
     """A struct.
 
     Attributes:
+        table: The table.
         owner: The document that declares it.
         name: Its name there.
         bound: The sizes of its parameters and leading axes, in names of the struct around it.
@@ -251,9 +219,9 @@ class StructEntry(Entry):
     owner: Document
     name: str
     bound: Mapping[str, Expression]
-    lead: Axes = ()
-    axis: int | None = None
-    span: Span | None = None
+    lead: Axes
+    axis: int | None
+    span: Span | None
 
     @cached_property
     def ref(self) -> str:
@@ -270,11 +238,6 @@ class StructEntry(Entry):
     def fields(self) -> Mapping[str, Entry]:
         """The entries of its fields."""
         return dict(self.table.fields(self))
-
-    @property
-    def inside(self) -> Sequence[Entry]:
-        """The entries directly inside."""
-        return [*self.fields.values()]
 
     @cached_property
     def sizes(self) -> Mapping[str, bool]:
@@ -298,9 +261,9 @@ class Table:
 
     def __init__(self, document: Document, layout: Layout) -> None:
         self.document, self.layout = document, layout
-        free = dict.fromkeys(document.structs[document.root].params, ANY_SIZE)
+        free = (ANY_SIZE,) * len(document.structs[document.root].params)
         row = Row(document, document.root, FieldName(""), None, _NO_RULE)
-        self.root = StructEntry(row, self, document, document.root, free)
+        self.root = self.struct(Named(document.root, free), (), row)
 
     def label(self, owner: Document, struct: str) -> str:
         """The name of a struct in the layout; one of another schema has its identity in front."""
@@ -318,11 +281,12 @@ class Table:
         found: list[Entry] = [self.root]
         structs = 0
         for entry in found:  # goes on with those that are added
+            found += entry.inside
             if isinstance(entry, StructEntry):
                 if structs == _MOST or len(entry.row.keys) >= _DEEPEST:
                     continue
                 structs += 1
-            found += entry.inside
+                found += entry.fields.values()
         self.is_whole = structs < _MOST
         return found
 
@@ -331,7 +295,7 @@ class Table:
         """The fields by their paths from the root, without numbers and keys."""
         found: dict[str, list[tuple[FieldDeclaration, Entry]]] = {}
         for struct in self.entries:
-            for entry in struct.inside if isinstance(struct, StructEntry) else ():
+            for entry in struct.fields.values() if isinstance(struct, StructEntry) else ():
                 if entry.row.declaration is not None:
                     found.setdefault(entry.row.key, []).append((entry.row.declaration, entry))
         return found
@@ -385,7 +349,7 @@ class Table:
             )
             declared = declaration.declared
             if declaration.type is None or declaration.kind != "node":
-                yield name, PlainEntry(inside, declared)
+                yield name, PlainEntry(inside, declared, ())
             else:
                 declared = declared.with_axes(row.axes) if row.axes else declared
                 yield name, self.value(declared, inside)
@@ -395,41 +359,44 @@ class Table:
     def value(self, declared: Type, row: Row) -> Entry:
         """The entry of a value of a type."""
         if not holds_arrays(declared, row.owner):
-            return PlainEntry(row, declared)
+            return PlainEntry(row, declared, ())
         made: Entry = declared.lay_out(self, row)
         return made
 
     def plain(self, declared: Type, row: Row) -> Entry:
         """The entry of a value without arrays."""
-        return PlainEntry(row, declared)
+        return PlainEntry(row, declared, ())
 
-    def array(self, dtypes: tuple[str, ...], shape: Shape, row: Row) -> ArrayEntry:
+    def array(self, declared: Type, row: Row) -> Entry:
         """The entry of an array."""
-        name = row.rule.name
-        parts = name if isinstance(name, list) else [""]
+        return self._array(declared, declared.dtypes, declared.extents, row)
+
+    def _array(self, declared: Type, dtypes: tuple[str, ...], shape: Shape, row: Row) -> ArrayEntry:
+        parts = row.rule.name if isinstance(row.rule.name, list) else [""]
         bases = tuple(joined(row.base, part, self.layout.separator) for part in parts)
-        return ArrayEntry(row, dtypes, shape, bases)
+        return ArrayEntry(row, declared, (), dtypes, shape, bases)
 
-    def key(self, dtype: str, shape: Shape, impl: str, row: Row) -> Entry:
+    def key(self, declared: Type, row: Row) -> Entry:
         """The entry of typed random keys."""
-        words = KEY_WORDS.get(impl)
-        made = None if words is None else self.array((dtype,), (*shape, extent(words)), row)
-        return KeyEntry(row, impl, made)
+        words = KEY_WORDS.get(declared.key_impl)
+        if words is None:
+            return KeyEntry(row, declared, ())
+        shape = (*declared.extents, extent(words))
+        return KeyEntry(row, declared, (self._array(declared, ("uint32",), shape, row),))
 
-    def struct(self, name: str, arguments: Axes, lead: Axes, row: Row) -> Entry:
+    def struct(self, declared: Named, lead: Axes, row: Row) -> StructEntry:
         """The entry of a struct.
 
         Args:
-            name: The struct, as the type names it.
-            arguments: The sizes of its parameters.
+            declared: Its type, for one layer.
             lead: The leading axes of its arrays.
             row: The row of the value.
         """
-        owner, inner = row.owner.place_of(name)
-        bound = dict(zip(owner.structs[inner].params, arguments, strict=False))
+        owner, name = row.owner.place_of(declared.name)
+        bound = dict(zip(owner.structs[name].params, declared.args, strict=False))
         axes: Axes = ()
         if lead:
-            given, axes = inner_axes(lead, names_inside(owner, inner))
+            given, axes = inner_axes(lead, names_inside(owner, name))
             bound |= given
         axis, span = None, None
         if len(lead) > len(row.axes):  # the type itself stacks it
@@ -439,7 +406,7 @@ class Table:
                 axis = row.rule.stack or 0
                 row = self._framed(row, axis, "stack")
         row = replace(row, axes=axes)
-        return StructEntry(row, self, owner, inner, bound, lead, axis, span)
+        return StructEntry(row, declared, (), self, owner, name, bound, lead, axis, span)
 
     def _framed(self, row: Row, axis: int, member: str) -> Row:
         where = ("structs", self.label(row.owner, row.struct), row.field, member)
@@ -447,32 +414,29 @@ class Table:
 
     def items(self, declared: Type, row: Row) -> Entry:
         """The entry of a list or a tuple."""
-        axis, inside = row.rule.unstack, _of_items(row)
-        parts = declared.parts or ()
+        axis, inside, base = row.rule.unstack, _of_items(row), row.base
+        span = None
         if axis is not None:
-            inside = self._framed(inside, axis, "unstack")
-            return ItemsEntry(row, declared, None, [self.value(part, inside) for part in parts])
-        base = row.base
-        if NUMBER not in base:
-            base = joined(base, NUMBER, self.layout.separator)
-        if len(parts) > 1:
-            rows = [
-                replace(inside, base=base.replace(NUMBER, str(number), 1))
-                for number in range(len(parts))
-            ]
+            rows = [self._framed(inside, axis, "unstack")] * len(declared.parts)
         else:
-            rows = [inside.numbered(NUMBER, base)]
-        made = [self.value(part, each) for part, each in zip(parts, rows, strict=False)]
-        return ItemsEntry(row, declared, Span.around(base, NUMBER), made)
+            if NUMBER not in base:
+                base = joined(base, NUMBER, self.layout.separator)
+            span = Span.around(base, NUMBER)
+            numbers = map(str, range(len(declared.parts)))
+            rows = [replace(inside, base=base.replace(NUMBER, number, 1)) for number in numbers]
+            if len(rows) == 1:
+                rows = [inside.numbered(NUMBER, base)]
+        return ItemsEntry(row, declared, [*map(self.value, declared.parts, rows)], span)
 
-    def pairs(self, value: Type, row: Row) -> Entry:
+    def pairs(self, declared: Type, row: Row) -> Entry:
         """The entry of a dict."""
-        base = row.base
+        base, (value,) = row.base, declared.parts
         if KEY not in base:
             base = joined(base, KEY, self.layout.separator)
         ends = base.endswith(KEY) and bool(value.element)
         span = Span.around(f"{base}{END}" if ends else base, KEY)
-        return PairsEntry(row, span, ends, self.value(value, _of_items(row).numbered(KEY, base)))
+        inside = self.value(value, _of_items(row).numbered(KEY, base))
+        return PairsEntry(row, declared, (inside,), span, ends)
 
     def options(self, declared: Type, row: Row) -> Entry:
         """The entry of a union."""

@@ -193,10 +193,10 @@ class Walk(ABC):
             message = f"expected another number of items, got {count}"
             self.report("NQX412", place, message)
             return {"__kind__": declared.sort, "items": []}
-        same, axis = len(entry.items) == 1, place.row.rule.unstack
+        same, axis = len(entry.inside) == 1, place.row.rule.unstack
         made = []
         for index, node in enumerate(nodes):
-            item = entry.items[0 if same else index]
+            item = entry.inside[0 if same else index]
             frames, numbers = place.frames, place.numbers
             if axis is not None:
                 frames = (*frames, Frame(axis, index, count))
@@ -208,22 +208,23 @@ class Walk(ABC):
 
     def pairs(self, entry: PairsEntry, place: Place) -> Node:
         """The node of a dict."""
-        made = []
+        made, (value,) = [], entry.inside
         for key, node in self.pairs_of(entry, place).items():
             numbers, path = (*place.numbers, key), (*place.path, key)
-            inside = Place(entry.value.row, numbers, place.scope, place.frames, path, node)
-            made.append([key, self.visit(entry.value, inside)])
+            inside = Place(value.row, numbers, place.scope, place.frames, path, node)
+            made.append([key, self.visit(value, inside)])
         return DICT.node(items=made)
 
     def key(self, entry: KeyEntry, place: Place) -> Node:
         """The node of typed random keys; the file has their words."""
-        if entry.words is None:
-            message = f"expected the implementation of the keys, got {entry.impl}"
+        impl = entry.declared.key_impl
+        if not entry.inside:
+            message = f"expected the implementation of the keys, got {impl}"
             self.report("NQX420", place, message, "declare it, such as prng_key[threefry2x32]")
             return None
         if place.node is not None:
             place = replace(place, node=place.node["data"])
-        return PRNG_KEY.node(impl=entry.impl, data=self.array(entry.words, place))
+        return PRNG_KEY.node(impl=impl, data=self.visit(entry.inside[0], place))
 
     # --- arrays ------------------------------------------------------------------------------------------------------
 

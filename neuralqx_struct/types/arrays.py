@@ -276,7 +276,7 @@ class Array(Type):
         raise SchemaError(message, code="NQX107", hint=hint)
 
     def lay_out(self, table: Any, row: Any) -> Any:
-        return table.array(self.dtypes, self.shape, row)
+        return table.array(self, row)
 
     def neutral(self, document: Any) -> Any:
         if ... in self.shape:
@@ -372,7 +372,7 @@ class Key(Type):
         raise not_a_value(value, self)
 
     def lay_out(self, table: Any, row: Any) -> Any:
-        return table.key("uint32", self.shape, self.key_impl, row)
+        return table.key(self, row)
 
     def only_in_nodes(self, document: Any) -> bool:
         return True

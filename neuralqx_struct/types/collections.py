@@ -313,7 +313,7 @@ class DictOf(Collection):
         return {**node, "items": [[key, item] for key, item in zip(keys, made, strict=True)]}
 
     def lay_out(self, table: Any, row: Any) -> Any:
-        return table.pairs(self.value, row)
+        return table.pairs(self, row)
 
     def read(self, value: Any, builder: Builder) -> Any:
         if not isinstance(value, dict):

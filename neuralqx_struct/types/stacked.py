@@ -102,7 +102,7 @@ class Stacked(Type):
         return self.item.read(value, builder.stacked(self.lead))
 
     def lay_out(self, table: Any, row: Any) -> Any:
-        return table.struct(self.item.name, self.item.args, self.lead, row)
+        return table.struct(self.item, self.lead, row)
 
     def only_in_nodes(self, document: Any) -> bool:
         return True

@@ -249,7 +249,7 @@ class Named(Type):
         return builder.struct(self.name, fields)
 
     def lay_out(self, table: Any, row: Any) -> Any:
-        return table.struct(self.name, self.args, (), row)
+        return table.struct(self, (), row)
 
     def neutral(self, document: Any) -> Any:
         members = document.members_of(self.name)
