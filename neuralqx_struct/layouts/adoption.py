@@ -12,7 +12,7 @@ Example:
     >>> layout, _ = read_layout('''
     ... {language: "1", layout: hf, of: lab.net@1, structs: {Net: {kernel: {name: x.w, transpose: true}}}}''')
     >>> files = {"x.w": ForeignArray("float32", (3, 2), lambda: np.arange(6, dtype="float32").reshape(3, 2))}
-    >>> plan = AdoptionPlan(net.head, layout, files)
+    >>> plan = AdoptionPlan(Table(net.head, layout), files)
     >>> plan.node["fields"]["kernel"]["shape"], plan.arrays["kernel"].tolist()
     ([2, 3], [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]])
 """
@@ -30,7 +30,7 @@ from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.layouts import NUMBER, Layout
+from neuralqx_struct.layouts import NUMBER
 from neuralqx_struct.layouts.frames import (
     Frame,
     framed,
@@ -60,7 +60,6 @@ from neuralqx_struct.matching import match, unfit
 from neuralqx_struct.paths import array_name
 from neuralqx_struct.printing import brief_array, brief_scalar
 from neuralqx_struct.schema.conformance import conform, see_node
-from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.text import MAX_PROBLEMS
 from neuralqx_struct.types import Extent, Node
@@ -243,8 +242,7 @@ class AdoptionPlan(Plan):
     """How the arrays of a file become those of a schema.
 
     Args:
-        document: The version of the schema.
-        layout: The layout.
+        table: The table of the layout.
         files: The arrays of the file.
         values: The values that no array shows.
 
@@ -258,18 +256,17 @@ class AdoptionPlan(Plan):
 
     def __init__(
         self,
-        document: Document,
-        layout: Layout,
+        table: Table,
         files: Mapping[str, ForeignArray],
         values: Values | None = None,
     ) -> None:
         super().__init__()
-        self.document, self.files = document, files
-        self.walk, self.node = self._walked(Table(document, layout), values or Values())
+        self.document, self.files = table.document, files
+        self.walk, self.node = self._walked(table, values or Values())
         self.found += self.walk.found
         leaves = self.walk.leaves
         claims = claims_of(leaves)
-        ignored = Ignored(layout.ignore, self.walk.prefix)
+        ignored = Ignored(table.layout.ignore, self.walk.prefix)
         self.unused = [name for name in files if name not in claims and name in ignored]
         self._report_names(claims)
         whole = [leaf for leaf in leaves if all(name in files for name in leaf.names)]

@@ -47,7 +47,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import FORMATS, ForeignArray
-from neuralqx_struct.formats.store import Progress, store_of
+from neuralqx_struct.formats.store import Progress, total_bytes
 from neuralqx_struct.formats.table import Writing
 from neuralqx_struct.layouts import read_layout
 from neuralqx_struct.layouts.payloads import (
@@ -55,7 +55,7 @@ from neuralqx_struct.layouts.payloads import (
     foreign_of,
     named_tree,
     released,
-    sound_layout,
+    sound_table,
 )
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places.urls import Options, Place, place_of
@@ -65,6 +65,8 @@ from neuralqx_struct.schema.stamping import stamped
 
 #: Checkpoints of a run that are under way at a time.
 _WORKERS: Final = 8
+#: The store of bundles that are made of foreign files, unless the caller names one.
+_STORE: Final = "npz"
 #: Codes of a tree whose names are not those of the fields.
 _NAMES: Final = frozenset({"NQX404", "NQX414", "NQX415"})
 
@@ -145,6 +147,8 @@ def convert(
         series = _series(schema, layout, source)
         _refuse_target(wanted, out)
         require_apart(source, out, itself=False)
+        if layout is not None:  # once for all of them
+            options["layout"] = sound_table(layout, series)
         return _converted_run(
             found, source, out, series, options=options, report=report, progress=progress
         )
@@ -175,8 +179,9 @@ def convert(
     with opened_bundle(source, limits) as held:
         payload = held.payload()
         facts = foreign_of(payload)
+        table = sound_table(layout, series)
         try:
-            arrays = released(payload, series, layout, values, report=report, trust=trust)
+            arrays = released(payload, series, table, values, report=report, trust=trust)
         except StructError as error:
             raise error.in_file(str(source)) from error.__cause__
         same = facts.get("format") == wanted
@@ -187,7 +192,7 @@ def convert(
             _counted(arrays, progress),
             metadata=_texts(facts.get("metadata") if same else None),
             form=form if isinstance(form, Mapping) else None,
-            separator=sound_layout(layout, series).separator,
+            separator=table.layout.separator,
             overwrite=overwrite,
             max_shard_size=max_shard_size,
         )
@@ -254,14 +259,12 @@ def _of_foreign(
         if by_fields:
             error = MigrationError(map(_with_layout, error.diagnostics))
         raise error.in_file(str(source)) from error.__cause__
-    chosen: dict[str, Any] = {} if options["store"] is None else {"store": options["store"]}
+    store = options["store"] or _STORE
     writing = {"overwrite": options["overwrite"], "compress": options["compress"]}
-    bundle.write(out, payload, progress=progress, **writing, **chosen)
-    records = bundle.read_manifest(out)["arrays"]
-    nbytes = sum(record["nbytes"] for record in records.values())
-    return Converted(
-        cast("Path", out), store_of(records).name, len(records), nbytes, (), linked=False
-    )
+    bundle.write(out, payload, store=store, progress=progress, **writing)
+    records = payload.document["arrays"]
+    nbytes = total_bytes(records)
+    return Converted(cast("Path", out), store, len(records), nbytes, (), linked=False)
 
 
 def _with_layout(found: Diagnostic) -> Diagnostic:

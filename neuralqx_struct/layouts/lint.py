@@ -5,7 +5,7 @@ file, :class:`~neuralqx_struct.layouts.adoption.AdoptionPlan` finds everything e
 
 Example:
     >>> layout = Layout(language="1", layout="hf", of="neuralqx.vmc_state@1", values={"n_site": 12})
-    >>> [(found.code, found.hint) for found in check_layout(layout, Source("hf.yaml"), v1)]
+    >>> [(found.code, found.hint) for found in check_layout(Table(v1, layout), Source("hf.yaml"))]
     [('NQX701', "did you mean 'n_sites'?")]
 """
 
@@ -51,23 +51,21 @@ def lint_layout(path: str | Path, series: Series) -> list[Diagnostic]:
         layout, source = read_layout(path, series)
     except SchemaError as error:
         return list(error.diagnostics)
-    found = check_layout(layout, source, series.at(layout.ref.version))
+    found = check_layout(Table(series.at(layout.ref.version), layout), source)
     return in_order(without_silenced([*source.warnings, *found], comments_in([source])))
 
 
-def check_layout(layout: Layout, source: Source, document: Document) -> list[Diagnostic]:
+def check_layout(table: Table, source: Source) -> list[Diagnostic]:
     """Checks a layout against the version of the schema that it is of.
 
     Args:
-        layout: The layout.
-        source: The file, for positions.
-        document: The version of the schema.
+        table: The table of both.
+        source: The file of the layout, for positions.
 
     Returns:
         Every finding.
     """
-    table = Table(document, layout)
-    lint = _Lint(layout, source, document)
+    lint = _Lint(table.layout, source, table.document)
     lint.rules()
     if not lint.found:
         lint.found += [source.located(each, key=True) for each in claim_findings(table)]

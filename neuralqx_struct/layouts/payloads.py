@@ -88,7 +88,8 @@ def adopted(
 
     Args:
         series: The schema.
-        layout: A name, the path or the text of a layout, or a :class:`~neuralqx_struct.layouts.Layout`.
+        layout: A name, the path or the text of a layout, a :class:`~neuralqx_struct.layouts.Layout`, or its table if many
+            files are read by it.
         source: The path or URL of the file or folder, an open one, a mapping of names to arrays, or the path of a bundle,
             whose arrays and plain values are named by their paths.
         values: Values and sizes that the file does not show, by path; they win over those of the layout.
@@ -105,11 +106,11 @@ def adopted(
         SchemaError: The layout has errors.
         SerializationError: The file does not fit, with every problem.
     """
-    read = sound_layout(layout, series)
+    table = sound_table(layout, series)
     with _named(source):
-        file = _open(source, read.separator, limits, like, storage_options)
+        file = _open(source, table.layout.separator, limits, like, storage_options)
         try:
-            made, arrays = _adopted(series, read, file, values or _NONE, report)
+            made, arrays = _adopted(series, table, file, values or _NONE, report)
         except BaseException:
             file.close()
             raise
@@ -121,16 +122,16 @@ def adopted(
 
 def _adopted(
     series: Series,
-    layout: Layout,
+    table: Table,
     file: ForeignFile,
     values: Mapping[str, Any],
     report: list[Diagnostic] | None,
 ) -> tuple[dict[str, Any], LazyArrays]:
     """The manifest document and the arrays of an open file."""
-    document = series.at(layout.ref.version)
+    layout = table.layout
     given = Values([_keyed(values), layout.values, _read_values(layout, file)], file.values)
-    plan = AdoptionPlan(document, layout, file.arrays, given)
-    _require_used(values, given, document, layout)
+    plan = AdoptionPlan(table, file.arrays, given)
+    _require_used(values, given, table)
     if report is not None:
         notes = [*plan.walk.notes, *map(_left_out, plan.unused)]
         report += [each.in_file(file.path) for each in notes] if file.path else notes
@@ -145,7 +146,7 @@ def _adopted(
     made = {
         "$schema": SCHEMA_URL,
         "version": FORMAT_VERSION,
-        "schema": schema_member(document),
+        "schema": schema_member(table.document),
         "schemas": [*carried(series)],
         "manifest": plan.node,
         "arrays": {name: arrays.lazy(name).record for name in arrays},
@@ -287,28 +288,30 @@ def released(
         SchemaError: The layout has errors.
         SerializationError: The payload does not fit, with every problem.
     """
-    read = sound_layout(layout, series)
-    version = read.ref.version
-    payload = resolve(payload, series, to=version, report=report, trust=trust)
-    given = Values([_keyed(values or _NONE), read.values])
+    table = sound_table(layout, series)
+    payload = resolve(payload, series, to=table.document.version, report=report, trust=trust)
+    given = Values([_keyed(values or _NONE), table.layout.values])
     names = foreign_of(payload).get("names", ())
     if like is not None:
-        with _open(like, read.separator) as file:
+        with _open(like, table.layout.separator) as file:
             names = [*file.arrays]
-    return ReleasePlan(series.at(version), read, payload, given, names).files
+    return ReleasePlan(table, payload, given, names).files
 
 
-def sound_layout(where: Any, series: Series) -> Layout:
-    """A layout without errors.
+def sound_table(where: Any, series: Series) -> Table:
+    """The table of a layout without errors.
 
     Raises:
         SchemaError: Every error.
     """
+    if isinstance(where, Table):
+        return where
     layout, source = read_layout(where, series)
-    found = check_layout(layout, source, series.at(layout.ref.version))
+    table = Table(series.at(layout.ref.version), layout)
+    found = check_layout(table, source)
     if has_errors(found):
         raise SchemaError(each for each in found if each.severity == "error")
-    return layout
+    return table
 
 
 def foreign_of(payload: Payload) -> Mapping[str, Any]:
@@ -463,12 +466,10 @@ def _json(place: Place) -> Source:
     return read_text(place.content(MAX_BYTES + 1), str(place), format="json")
 
 
-def _require_used(
-    values: Mapping[str, Any], given: Values, document: Document, layout: Layout
-) -> None:
+def _require_used(values: Mapping[str, Any], given: Values, table: Table) -> None:
     """Checks that every value of the caller has a field or a size."""
     unused = [key for key in values if key not in given.used]
-    names = match(unused, Table(document, layout).value_names if unused else ())
+    names = match(unused, table.value_names if unused else ())
     problems = []
     for key in names.having("extra"):
         message = f"expected a field or a size in values=, got {key!r}, which is neither"

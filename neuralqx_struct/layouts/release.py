@@ -10,7 +10,6 @@ from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Sizes, Source
 from neuralqx_struct.evolution.payload_tree import computed, constant
 from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.layouts import Layout
 from neuralqx_struct.layouts.frames import Frame, layers_of, lead_axes, stacked, with_items
 from neuralqx_struct.layouts.places import Leaf, Place, Values
 from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
@@ -28,7 +27,6 @@ from neuralqx_struct.manifest.kinds import elements_of
 from neuralqx_struct.manifest.payload import Payload, StoredArrays
 from neuralqx_struct.printing import array_text, listed
 from neuralqx_struct.schema.conformance import conform, see_node
-from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Node
 
 if TYPE_CHECKING:
@@ -122,9 +120,8 @@ class ReleasePlan(Plan):
     """How the arrays of a payload become those of a file; the inverse of :class:`AdoptionPlan`.
 
     Args:
-        document: The version of the schema, which the payload is of.
-        layout: The layout.
-        payload: The payload.
+        table: The table of the layout.
+        payload: The payload, of the version of the schema.
         values: Sizes that no array shows.
         names: The names of the file that was read, in their order.
 
@@ -134,21 +131,19 @@ class ReleasePlan(Plan):
 
     def __init__(
         self,
-        document: Document,
-        layout: Layout,
+        table: Table,
         payload: Payload,
         values: Values | None = None,
         names: Iterable[str] = (),
     ) -> None:
         super().__init__()
-        self.payload = payload
+        self.payload, document = payload, table.document
         root = payload.document["manifest"]
         self.found += conform(document, document.root, root, see_node)
         self.refuse_errors()
         order = dict.fromkeys(names)
         walks: list[tuple[int, PayloadWalk]] = []
-        table = Table(document, layout)
-        for prefix in layout.prefix:
+        for prefix in table.layout.prefix:
             walk = PayloadWalk(table, prefix, values)
             walk.run(root)
             there = sum(name in order for leaf in walk.leaves for name in leaf.names)

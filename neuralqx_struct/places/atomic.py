@@ -153,13 +153,17 @@ def _prefix(target: Path, kind: str) -> str:
     return f".{name}.{kind}-"
 
 
+_OURS = re.compile("[0-9a-f]{12}")
+
+
 def _siblings(target: Path, kind: str) -> list[Path]:
-    ours = re.compile(re.escape(_prefix(target, kind)) + "[0-9a-f]{12}")
+    prefix = _prefix(target, kind)
     try:
         names = os.listdir(target.parent)  # noqa: PTH208 - names alone
     except OSError:
         return []
-    return [target.parent / name for name in sorted(names) if ours.fullmatch(name)]
+    ours = [each for each in names if each.startswith(prefix)]  # few of what may be a long run
+    return [target.parent / each for each in sorted(ours) if _OURS.fullmatch(each[len(prefix) :])]
 
 
 def _sibling(target: Path, kind: str) -> Path:

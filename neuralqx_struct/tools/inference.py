@@ -55,6 +55,7 @@ from neuralqx_struct.layouts.adoption import AdoptionPlan
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.names import ABSOLUTE
 from neuralqx_struct.layouts.places import Values
+from neuralqx_struct.layouts.table import Table
 from neuralqx_struct.manifest import Limits, collector_paused
 from neuralqx_struct.places.urls import Place, place_of
 from neuralqx_struct.references import identity_like
@@ -208,12 +209,13 @@ def _draft(
     written = f"# A first layout, inferred from {name!r}.\n{dump_yaml(shown)}"
     source = read_text(written)
     read = parse_layout(source)
-    found = check_layout(read, source, document)
+    table = Table(document, read)
+    found = check_layout(table, source)
     if has_errors(found):
         raise SchemaError(each for each in found if each.severity == "error")
     tried = {name: each for name, each in file.arrays.items() if each.dtype not in DTYPES}
     tried |= {name: file.arrays[name] for name in forms.drafted(tree)}
-    AdoptionPlan(document, read, tried, Values([read.values], file.values))
+    AdoptionPlan(table, tried, Values([read.values], file.values))
     return text, written
 
 

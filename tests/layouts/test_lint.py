@@ -10,6 +10,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.layouts import parse_layout, read_layout
 from neuralqx_struct.layouts.drafts import draft_layout, layout_schema, new_layout
 from neuralqx_struct.layouts.lint import check_layout, lint_layout
+from neuralqx_struct.layouts.table import Table
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint
@@ -48,7 +49,7 @@ def findings(text):
         layout = parse_layout(source)
     except SchemaError as error:
         return error.diagnostics
-    found = check_layout(layout, source, SERIES.head)
+    found = check_layout(Table(SERIES.head, layout), source)
     return [each for each in found if each.code != "NQX707"]
 
 
@@ -175,7 +176,9 @@ def test_sound_layouts(text):
 
 
 def test_a_value_without_a_source_is_an_info():
-    found = check_layout(parse_layout(read_text(HEAD)), read_text(HEAD, "hf.yaml"), SERIES.head)
+    found = check_layout(
+        Table(SERIES.head, parse_layout(read_text(HEAD))), read_text(HEAD, "hf.yaml")
+    )
     assert [(each.code, each.severity) for each in found] == [("NQX707", "info")]
 
 
@@ -253,7 +256,7 @@ def test_drafts_are_sound(folder):
 def test_drafts_of_shipped_schemas_are_sound(name):
     series = load_series(ROOT / "schemas" / name)
     source = read_text(draft_layout(series.head, "hf"), "hf.yaml")
-    found = check_layout(parse_layout(source), source, series.head)
+    found = check_layout(Table(series.head, parse_layout(source)), source)
     assert not [str(each) for each in found if each.severity != "info"]
 
 
@@ -296,7 +299,7 @@ def test_structs_that_branch_without_end_are_bounded():
     layout = f"{HEAD}structs: {{{rules}}}\n"
     with bounded():
         source = read_text(layout, "hf.yaml")
-        check_layout(parse_layout(source), source, series.head)
+        check_layout(Table(series.head, parse_layout(source)), source)
         with pytest.raises(SchemaError, match="NQX702 expected structs inside|structs that end"):
             s.Schema(series, 1).from_layout({}, layout)
 

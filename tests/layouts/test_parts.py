@@ -15,6 +15,7 @@ from neuralqx_struct.formats import ForeignArray
 from neuralqx_struct.layouts import read_layout
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.payloads import adopted, released
+from neuralqx_struct.layouts.table import Table
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays
 from neuralqx_struct.schema.series import load_series
 from tests.builders import every
@@ -282,7 +283,8 @@ def test_merged_arrays_of_several_sizes_below_layers(layers, rule):
         + f'structs: {{Layer: {{fields: {{w: "float32[3, 2]"}}}}, Net: {{fields: {{layers: "{layers}"}}}}}}'
     )
     layout = f"{HEAD}structs: {{Layer: {{w: {{name: [a, b], axis: 0, sizes: [2, 1]}}}}, Net: {{layers: {rule}}}}}\n"
-    found = check_layout(*read_layout(layout, schema.series), schema.series.head)
+    read, source = read_layout(layout, schema.series)
+    found = check_layout(Table(schema.series.head, read), source)
     assert not found
     items = [schema.Layer(w=f(3, 2) + i) for i in range(2)]
     model = schema.Net(layers=s.stack(items) if "[]" in layers else items)
