@@ -207,31 +207,43 @@ def read_layout(where: Any, series: Series | None = None) -> tuple[Layout, Sourc
     if isinstance(where, Layout):
         layout, source = where, Source(where.layout)
     else:
-        source = _source(where, None if series is None else series.folder)
+        known = layout_files(None if series is None else series.folder)
+        source = named_source(where, known, "a layout", "layouts/hf.yaml")
         layout = parse_layout(source)
     if series is not None:
         _require_known(layout, source, series)
     return layout, source
 
 
-def _source(where: Any, folder: Path | None) -> Source:
+def named_source(where: Any, known: Mapping[str, Path], kind: str, example: str) -> Source:
+    """The content of a file beside a schema.
+
+    Args:
+        where: A name, the path of a file, text (if it has a newline), or a mapping of plain values.
+        known: The files of the folder of the schema by name.
+        kind: The word for it.
+        example: A path in that folder.
+
+    Raises:
+        SchemaError: The file cannot be read; NQX708 if there is none of the name.
+    """
+    unnamed, file = f"<{kind.removeprefix('a ')}>", Path(example)
     if isinstance(where, Mapping):
-        return Source("<layout>", dict(where))
+        return Source(unnamed, dict(where))
     if not isinstance(where, (str, os.PathLike)):
-        message = f"expected the name, the path or the text of a layout, got {type(where).__name__}"
-        raise SchemaError(message, code="NQX708", hint="such as 'hf' or 'layouts/hf.yaml'")
+        message = f"expected a mapping, a name, the path or the text of {kind}, got {type(where).__name__}"
+        raise SchemaError(message, code="NQX708", hint=f"such as {file.stem!r} or {example!r}")
     if isinstance(where, str) and "\n" in where:
-        return read_text(where, "<layout>")
-    known = layout_files(folder)
+        return read_text(where, unnamed)
     name = os.fspath(where)
     if name in known:
         return read_file(known[name])
     if Path(name).suffix in SUFFIXES:
         return read_file(where)
     listed = f"it has {', '.join(known)}" if known else "it has none"
-    message = f"expected a layout of the schema, got {name[:100]!r}\n{listed}"
-    hint = did_you_mean(name, known) or "name a file, such as hf.yaml, or write one in layouts/"
-    raise SchemaError(message, code="NQX708", hint=hint)
+    message = f"expected {kind} of the schema, got {name[:100]!r}\n{listed}"
+    hint = f"name a file, such as {file.name}, or write one in {file.parent}/"
+    raise SchemaError(message, code="NQX708", hint=did_you_mean(name, known) or hint)
 
 
 def _require_known(layout: Layout, source: Source, series: Series) -> None:

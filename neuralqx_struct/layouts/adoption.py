@@ -167,7 +167,7 @@ class FileWalk(Walk):
         frame = Frame(axis, 0, None)
         for item in entry.inside if entry.declared.parts_for(1) else ():
             frames, path = (*place.frames, frame), (*place.path, 0)
-            self.visit(item, Place(item.row, place.numbers, place.scope, frames, path))
+            self.visit(item, Place(place.numbers, place.scope, frames, path))
         leaves = self.leaves[state[0] :]
         self._reset(state)
         names = (name for leaf in leaves for name in leaf.names if name in self.names)

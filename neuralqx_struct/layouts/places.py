@@ -10,7 +10,7 @@ from typing import Any, Final
 from neuralqx_struct.evolution.lazy_arrays import LazyArray
 from neuralqx_struct.layouts.forms import Form
 from neuralqx_struct.layouts.frames import Frame
-from neuralqx_struct.layouts.table import ArrayEntry, Row
+from neuralqx_struct.layouts.table import ArrayEntry
 from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.schema.sizes.solver import Solver
 
@@ -23,7 +23,6 @@ class Place:
     """A value.
 
     Attributes:
-        row: What the layout has for it.
         numbers: The numbers and keys around it, for the slots of names; of layers that are apart, 0.
         scope: The sizes that the struct sees.
         frames: The lists and stacked structs around it that have one array for all items, and stacked ones.
@@ -31,7 +30,6 @@ class Place:
         node: The node of the payload, when a file is written.
     """
 
-    row: Row
     numbers: tuple[str, ...]
     scope: Solver
     frames: tuple[Frame, ...]

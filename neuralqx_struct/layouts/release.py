@@ -170,7 +170,7 @@ class ReleasePlan(Plan):
     def _compare(self, leaf: Leaf) -> None:
         node, place = leaf.node, leaf.place
         leaf.dtype, leaf.shape = node["dtype"], tuple(node.get("shape", ()))
-        declared = (*place.row.axes, *leaf.form.declared)
+        declared = (*leaf.entry.row.axes, *leaf.form.declared)
         self.found += place.scope.unify(declared, leaf.shape, place.text, leaf.dtype)
 
     def _made(self, leaf: Leaf) -> Sequence[LazyArray] | None:

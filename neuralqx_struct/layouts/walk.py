@@ -87,7 +87,7 @@ class Walk(ABC):
         self._read_sizes(node)
         for name in sorted(self._sizes.keys() & self.document.dims.keys()):
             self.dims.know(name, self._sizes[name], "values")
-        return self._fields(root, Place(root.row, (), dims, (), (), node))
+        return self._fields(root, Place((), dims, (), (), node))
 
     def visit(self, entry: Entry, place: Place) -> Node:
         """The node of a value."""
@@ -150,26 +150,26 @@ class Walk(ABC):
             frames, numbers = (*frames, Frame(None, None, count, len(numbers))), (*numbers, "0")
         dims = None if entry.owner is entry.row.owner else entry.owner.dims
         scope = place.scope.scope(entry.bound, dims)
-        return self._fields(entry, Place(entry.row, numbers, scope, frames, place.path, place.node))
+        return self._fields(entry, Place(numbers, scope, frames, place.path, place.node))
 
     def _fields(self, entry: StructEntry, place: Place) -> Node:
         self.visits += 1
-        self._require_end(place)
+        self._require_end(entry, place)
         if self._sizes or self._settings:
             self._know_sizes(entry, place.scope)
         made: dict[str, Node] = {}
         held = {} if place.node is None else place.node["fields"]
         for name, inside in entry.fields.items():
             path, node = (*place.path, inside.row.field), held.get(name)
-            here = Place(inside.row, place.numbers, place.scope, place.frames, path, node)
+            here = Place(place.numbers, place.scope, place.frames, path, node)
             node = made[name] = self.visit(inside, here)
-            if type(node) is int and entry.is_root and here.row.is_static:
+            if type(node) is int and entry.is_root and inside.row.is_static:
                 place.scope.know(name, node, here.text)
         return STRUCT.node(type=entry.ref, fields=made)
 
-    def _require_end(self, place: Place) -> None:
+    def _require_end(self, entry: StructEntry, place: Place) -> None:
         """Raises NQX702 for structs inside of structs without an end."""
-        if len(place.row.keys) > _DEEPEST or self.visits > self.most_visits:
+        if len(entry.row.keys) > _DEEPEST or self.visits > self.most_visits:
             message = "expected structs inside of structs that end, got too many"
             hint = "give optional fields names in the layout, so that the file shows where they end"
             raise SchemaError(message, code="NQX702", path=place.text[:200], hint=hint)
@@ -193,7 +193,7 @@ class Walk(ABC):
             message = f"expected another number of items, got {count}"
             self.report("NQX412", place, message)
             return {"__kind__": declared.sort, "items": []}
-        same, axis = len(entry.inside) == 1, place.row.rule.unstack
+        same, axis = len(entry.inside) == 1, entry.row.rule.unstack
         made = []
         for index, node in enumerate(nodes):
             item = entry.inside[0 if same else index]
@@ -202,7 +202,7 @@ class Walk(ABC):
                 frames = (*frames, Frame(axis, index, count))
             elif same:
                 numbers = (*numbers, str(index))
-            inside = Place(item.row, numbers, place.scope, frames, (*place.path, index), node)
+            inside = Place(numbers, place.scope, frames, (*place.path, index), node)
             made.append(self.visit(item, inside))
         return {"__kind__": declared.sort, "items": made}
 
@@ -211,7 +211,7 @@ class Walk(ABC):
         made, (value,) = [], entry.inside
         for key, node in self.pairs_of(entry, place).items():
             numbers, path = (*place.numbers, key), (*place.path, key)
-            inside = Place(value.row, numbers, place.scope, place.frames, path, node)
+            inside = Place(numbers, place.scope, place.frames, path, node)
             made.append([key, self.visit(value, inside)])
         return DICT.node(items=made)
 

@@ -21,7 +21,6 @@ Example:
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from pydantic import Field, StrictStr, ValidationError
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.sizes import constant
+from neuralqx_struct.layouts import named_source
 from neuralqx_struct.paths import match_glob
 from neuralqx_struct.printing import listed
 from neuralqx_struct.references import IDENTITY, SchemaRef
@@ -41,9 +41,8 @@ from neuralqx_struct.schema.lint import comments_in, in_order, without_silenced
 from neuralqx_struct.schema.migration import Declaration
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import all_of, structural
-from neuralqx_struct.schema.series import SUFFIXES, Series, warm_files
+from neuralqx_struct.schema.series import Series, warm_files
 from neuralqx_struct.schema.text import KeyPath, Source
-from neuralqx_struct.schema.text.loader import read_file, read_text
 from neuralqx_struct.schema.uses import beside
 from neuralqx_struct.types import Extent, Type
 
@@ -176,17 +175,9 @@ def read_rules(where: Any, folder: Path | None = None) -> tuple[WarmRules, Sourc
     """
     if isinstance(where, WarmRules):
         return where, Source("<rules>")
-    if where is None or isinstance(where, Mapping):
-        source = Source("<rules>", dict(where or {}))
-    elif not isinstance(where, (str, os.PathLike)):
-        message = (
-            f"expected a mapping, a name, the path or the text of rules, got {type(where).__name__}"
-        )
-        raise SchemaError(message, hint="such as {'paths': {'encoder': 'backbone'}}")
-    elif isinstance(where, str) and "\n" in where:
-        source = read_text(where, "<rules>")
-    else:
-        source = read_file(_file_of(os.fspath(where), folder))
+    source = named_source(
+        {} if where is None else where, warm_files(folder), "rules", "warm/from_small.yaml"
+    )
     try:
         return WarmRules.model_validate(source.data), source
     except ValidationError as error:
@@ -195,20 +186,6 @@ def read_rules(where: Any, folder: Path | None = None) -> tuple[WarmRules, Sourc
 
 def _model_at(path: KeyPath) -> type[WarmRules] | None:
     return None if path else WarmRules
-
-
-def _file_of(name: str, folder: Path | None) -> Path:
-    known = warm_files(folder)
-    if name in known:
-        return known[name]
-    if Path(name).suffix in SUFFIXES:
-        return Path(name)
-    found = f"it has {', '.join(known)}" if known else "it has none"
-    message = f"expected rules of a warm start of the schema, got {name[:100]!r}\n{found}"
-    hint = (
-        did_you_mean(name, known) or "name a file, such as from_small.yaml, or write one in warm/"
-    )
-    raise SchemaError(message, code="NQX708", hint=hint)
 
 
 def warm_schema() -> dict[str, Any]:
