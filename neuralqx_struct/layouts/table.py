@@ -38,7 +38,7 @@ from neuralqx_struct.types import INT, Type, walk_type
 from neuralqx_struct.types.unions import Named
 
 #: Structs that are listed without a file, and structs inside structs.
-_MOST, _DEEPEST = 5_000, 16
+_MOST, _DEEPEST = 2_000, 16
 _NO_RULE: Final = Rule()
 
 
@@ -275,27 +275,36 @@ class Table:
 
     # --- all of it ---------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def entries(self) -> Sequence[Entry]:
         """The entries, those nearest to the root first; of structs that hold themselves some."""
+        return self._listed[0]
+
+    @property
+    def is_whole(self) -> bool:
+        """False if there are more structs than are listed."""
+        return len(self._listed[1]) < _MOST
+
+    @cached_property
+    def _listed(self) -> tuple[Sequence[Entry], Sequence[StructEntry]]:
+        """The entries, and the structs among them whose fields are there too."""
         found: list[Entry] = [self.root]
-        structs = 0
+        structs: list[StructEntry] = []
         for entry in found:  # goes on with those that are added
             found += entry.inside
-            if isinstance(entry, StructEntry):
-                if structs == _MOST or len(entry.row.keys) >= _DEEPEST:
-                    continue
-                structs += 1
+            if isinstance(entry, StructEntry) and len(entry.row.keys) < _DEEPEST:
+                if len(structs) == _MOST:
+                    break
+                structs.append(entry)
                 found += entry.fields.values()
-        self.is_whole = structs < _MOST
-        return found
+        return found, structs
 
     @cached_property
     def fields_by_path(self) -> Mapping[str, Sequence[tuple[FieldDeclaration, Entry]]]:
         """The fields by their paths from the root, without numbers and keys."""
         found: dict[str, list[tuple[FieldDeclaration, Entry]]] = {}
-        for struct in self.entries:
-            for entry in struct.fields.values() if isinstance(struct, StructEntry) else ():
+        for struct in self._listed[1]:
+            for entry in struct.fields.values():
                 if entry.row.declaration is not None:
                     found.setdefault(entry.row.key, []).append((entry.row.declaration, entry))
         return found
