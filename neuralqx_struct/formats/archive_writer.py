@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 _DATE = 33  # 1 January 1980, the zero of zip times: the same arrays give the same bytes
 _PADDING = 0xD935  # the extra field by which zipalign marks padding
 _PIECE = 4 << 20  # bytes that are deflated or gathered at a time
-_LARGE = 1 << 20  # data from this size on are written without a copy of all of them
+_LARGE = 128 << 10  # data from this size on are written without a copy of all of them
 _ADVISE = getattr(os, "posix_fadvise", None)
 
 
@@ -222,7 +222,7 @@ class ArchiveWriter:
         entry.size = entry.stored = self._file.tell() - self._base - begin
         self._file.seek(self._base + begin)
         left = entry.size
-        while left and (piece := self._file.read(min(left, _LARGE))):
+        while left and (piece := self._file.read(min(left, _PIECE))):
             entry.crc = crc32(piece, entry.crc)
             left -= len(piece)
         self._position = begin + entry.size
