@@ -1,4 +1,4 @@
-"""Charts as SVG: bars of a histogram, and areas of a tree of sizes.
+"""Charts: bars of a histogram, and areas of a tree of sizes.
 
 Example:
     >>> bars((1, 2)).count("<path")
@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from neuralqx_struct.printing import escaped, tag
 from neuralqx_struct.tools.rows import Row, size_text
 
-_WIDTH: Final = 1000
+_WIDTH: Final = 1000  # pixels of a wide window
 _HEIGHT: Final = 420
 _SMALLEST: Final = 60  # square units of an area that is divided further
 _COLOURS: Final = (
@@ -74,18 +74,10 @@ def areas(rows: Iterable[Row]) -> str:
     root = _tree(rows)
     if not root.size:
         return ""
-    drawn: list[str] = []
-    top = root
-    while len(top.parts) == 1:
-        top = top.parts[0]
-    for place, (part, area) in enumerate(_divided(top, _Area(0, 0, _WIDTH, _HEIGHT))):
-        colour = _COLOURS[place % len(_COLOURS)]
-        drawn += (_drawn(leaf, inner, colour) for leaf, inner in _leaves(part, area))
+    colours = {id(part): _COLOURS[at % len(_COLOURS)] for at, part in enumerate(_groups(root))}
+    drawn = (_drawn(*each) for each in _leaves(root, _Area(0, 0, _WIDTH, _HEIGHT), colours))
     label = f"sizes of arrays, {size_text(root.size)} in all"
-    inside = "".join(drawn)
-    box = f"0 0 {_WIDTH} {_HEIGHT}"
-    picture = tag("svg", inside, class_="areas", viewBox=box, role="img", aria_label=label)
-    return tag("div", picture, class_="wide")
+    return tag("div", "".join(drawn), class_="areas", role="img", aria_label=label)
 
 
 def _tree(rows: Iterable[Row]) -> _Node:
@@ -102,15 +94,26 @@ def _tree(rows: Iterable[Row]) -> _Node:
     return root
 
 
-def _leaves(node: _Node, area: _Area) -> Iterator[tuple[_Node, _Area]]:
+def _groups(root: _Node) -> list[_Node]:
+    """The nodes that get colours: the parts of the tree, of which one with more than half of it is divided further."""
+    found = [root]
+    while found[0].parts and found[0].size * 2 > root.size:
+        found = sorted((*found[1:], *found[0].parts), key=lambda part: -part.size)
+    return found
+
+
+def _leaves(
+    root: _Node, area: _Area, colours: Mapping[int, str]
+) -> Iterator[tuple[_Node, _Area, str]]:
     """Yields the areas that are drawn: those of nodes without parts, and those too small to divide."""
-    todo = [(node, area)]
+    todo = [(root, area, "")]
     while todo:
-        each, inside = todo.pop()
+        each, inside, outer = todo.pop()
+        colour = colours.get(id(each), outer)
         if not each.parts or inside.width * inside.height < _SMALLEST:
-            yield each, inside
+            yield each, inside, colour
         else:
-            todo += _divided(each, inside)
+            todo += ((part, place, colour) for part, place in _divided(each, inside))
 
 
 def _divided(node: _Node, area: _Area) -> Iterator[tuple[_Node, _Area]]:
@@ -171,11 +174,18 @@ def _rest(area: _Area, total: float) -> _Area:
 
 
 def _drawn(node: _Node, area: _Area, colour: str) -> str:
-    title = tag("title", escaped(f"{node.path}  {size_text(node.size)}"))
-    place = f'x="{area.x:.1f}" y="{area.y:.1f}" width="{area.width:.1f}" height="{area.height:.1f}"'
-    drawn = f'<rect {place} fill="{colour}">{title}</rect>'
-    letters = int(area.width / 7) - 1  # of the font of the page
-    if area.height < 16 or letters < 4:
-        return drawn
-    name = node.path if len(node.path) <= letters else f"…{node.path[1 - letters :]}"
-    return f'{drawn}<text x="{area.x + 4:.1f}" y="{area.y + 13:.1f}">{escaped(name)}</text>'
+    """An element in shares of the picture, which is as wide as the window; with its name if that may have room."""
+    shares = {
+        "left": area.x / _WIDTH,
+        "top": area.y / _HEIGHT,
+        "width": area.width / _WIDTH,
+        "height": area.height / _HEIGHT,
+    }
+    style = ";".join(f"{name}:{share:.3%}" for name, share in shares.items())
+    room = area.width > 30 and area.height > 16
+    return tag(
+        "div",
+        tag("bdi", escaped(node.path)) if room else "",
+        title=f"{node.path}  {size_text(node.size)}",
+        style=f"{style};background:{colour}",
+    )

@@ -47,11 +47,19 @@ if TYPE_CHECKING:
 
 
 class Leaf(NamedTuple):
-    """A leaf of one checkpoint: its type and value in words, its elements, or a text that only equal values share."""
+    """A leaf of one checkpoint.
+
+    Attributes:
+        text: Its type and value in words.
+        array: Its elements.
+        token: Without elements, a text that only equal values share.
+        random: True if the elements are the bits of random keys.
+    """
 
     text: str
     array: ForeignArray | None = None
     token: str = ""
+    random: bool = False
 
 
 @contextmanager
@@ -85,12 +93,12 @@ def leaves_of_payload(payload: Payload) -> Iterator[tuple[tuple[Any, ...], Leaf]
         if kind is not None and not kind.leaf:
             continue
         text = show(node).text
-        stored = node["data"] if PRNG_KEY.matches(node) else node
+        random = PRNG_KEY.matches(node)
+        stored = node["data"] if random else node
         if elements_of(stored) == "stored":
-            array = _stored(payload.arrays, stored)
-            yield here, Leaf(text, array)
+            yield here, Leaf(text, _stored(payload.arrays, stored), random=random)
         elif elements_of(stored):
-            yield here, Leaf(text, _constant(stored))
+            yield here, Leaf(text, _constant(stored), random=random)
         else:
             yield here, _plain(float(node["value"]) if FLOAT.matches(node) else node)
 

@@ -49,6 +49,7 @@ class ArrayStatistics:
         mean: The mean of the finite elements; None without any.
         deviation: Their standard deviation, with the mean taken as known; None without any.
         counts: Numbers of finite elements in bins of the same width between minimum and maximum.
+        integer: True for integers and bools.
     """
 
     size: int
@@ -60,12 +61,15 @@ class ArrayStatistics:
     mean: float | None = None
     deviation: float | None = None
     counts: tuple[int, ...] = ()
+    integer: bool = False
 
     def plus(self, other: ArrayStatistics) -> ArrayStatistics:
-        """The facts about the elements of both, without a histogram.
+        """The facts about the elements of both, without a histogram; those of the floats if one has integers.
 
         Source of the joined moments: Chan, Golub and LeVeque, 1979.
         """
+        if self.integer != other.integer:  # counters, masks and bits of keys are no part of a mean
+            return replace(other if self.integer else self, counts=())
         facts = other if self.mean is None else self
         if self.mean is not None and other.mean is not None:
             own, more = (each.size - each.nan - each.infinite for each in (self, other))
@@ -117,10 +121,11 @@ def statistics_of(array: Array) -> ArrayStatistics | None:
 
     if array.dtype.name not in DTYPES:
         return None
-    found = ArrayStatistics(0)
+    integer = DTYPES[array.dtype.name].family not in ("floating", "complex")
+    found = ArrayStatistics(0, integer=integer)
     with np.errstate(all="ignore"):
         for piece in _pieces(array):
-            found = found.plus(_of_piece(piece))
+            found = found.plus(replace(_of_piece(piece), integer=integer))
     if found.minimum is None or found.maximum is None:
         return found
     return replace(found, counts=_histogram(array, found.minimum, found.maximum))

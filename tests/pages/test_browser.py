@@ -57,10 +57,13 @@ def test_nothing_is_cut_loaded_or_run(browser, pages, name, width, colours):
     assert browser.troubles() == []
     assert browser.value("document.title") != "1"
     assert browser.value("document.documentElement.scrollWidth") <= width
-    cut = """[...document.querySelectorAll('h1, h2, h3, p, li, .fact, svg, nav, input, pre')]
+    cut = """[...document.querySelectorAll('h1, h2, h3, p, li, .fact, .areas, .areas *, svg, nav, input, pre')]
         .filter((each) => !each.closest('.wide'))  // which scrolls
         .filter((each) => each.getBoundingClientRect().right > innerWidth + 1).length"""
     assert browser.value(cut) == 0
+    pressed = """[...document.querySelectorAll('.areas bdi')].filter((each) => each.offsetWidth)
+        .filter((each) => each.parentElement.clientWidth < 30).length"""
+    assert browser.value(pressed) == 0
     back = browser.value("getComputedStyle(document.body).backgroundColor")
     assert back == {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}[colours]
 

@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 from neuralqx_struct.pages.charts import areas, bars
 from neuralqx_struct.tools.rows import Row
 
-RECT = re.compile(r'x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"')
+RECT = re.compile(r"left:([\d.]+)%;top:([\d.]+)%;width:([\d.]+)%;height:([\d.]+)%")
 
 
 def rects(drawn):
-    return [tuple(map(float, each)) for each in RECT.findall(drawn)]
+    """The areas in pixels of a wide window."""
+    scales = (10, 4.2, 10, 4.2)
+    return [
+        tuple(float(share) * scale for share, scale in zip(each, scales, strict=True))
+        for each in RECT.findall(drawn)
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 10**9)), min_size=1, max_size=40))
@@ -43,6 +48,13 @@ def test_areas_fill_the_picture_and_do_not_overlap(nodes):
 def test_equal_sizes_are_nearly_square():
     rows = [Row("$", 0, "dict"), *(Row(f"$.n{i}", 1, "array", nbytes=7) for i in range(24))]
     assert all(0.4 < w / h < 2.5 for _, _, w, h in rects(areas(rows)))
+
+
+def test_parts_of_the_largest_part_have_colours_of_their_own():
+    sizes = {"$": 0, "$.net": 0, "$.net.a": 60, "$.net.a.w": 60, "$.net.b": 30, "$.step": 10}
+    rows = [Row(path, path.count("."), "x", nbytes=size) for path, size in sizes.items()]
+    rows[2] = Row("$.net.a", 2, "dict")
+    assert len(set(re.findall("background:(#[0-9a-f]+)", areas(rows)))) == 3
 
 
 def test_ten_thousand_arrays_are_drawn_once_each():

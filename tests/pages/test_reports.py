@@ -1,5 +1,6 @@
 """Reports: everything of a checkpoint, a schema or a comparison is in the page, and nothing of it is markup."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -54,6 +55,15 @@ def test_a_schema():
 def test_a_bundle_behind_a_url():
     path = s.export({"a": np.arange(3.0)}, "memory://report/ckpt", overwrite=True)
     assert headings(s.report(str(path))) == ["state", "sizes", "content"]
+
+
+def test_random_bits_are_no_statistics(tmp_path):
+    tree = {"w": np.ones(2), "key": jax.random.key(7), "step": np.int32(9)}
+    path = s.export(tree, tmp_path / "ckpt")
+    root, _, key, step = s.inspect(path, stats=True).rows
+    assert key.statistics is None
+    assert (root.plus(key).plus(step).statistics, step.statistics.minimum) == (step.statistics, 9)
+    assert "1 … 1</td><td>1 ± 0" in s.report(path).partition("dict of 3")[2].partition("<tr>")[0]
 
 
 def test_names_values_and_metadata_are_shown_harmless(tmp_path):

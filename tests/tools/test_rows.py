@@ -116,6 +116,13 @@ def test_rows_have_the_content_of_all_in_them(bare):
     assert (whole.nbytes, whole.statistics.size) == (made[0].nbytes, 2 * len(rows))
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_integers_are_no_part_of_the_statistics_of_floats(turned):
+    floats, step = statistics_of(np.array([0.0, 2.0])), statistics_of(np.array([10**6]))
+    found = step.plus(floats) if turned else floats.plus(step)
+    assert found == replace(floats, counts=())
+
+
 def test_a_list_is_cut_in_the_middle():
     rows = [Row(str(number), 1, "int") for number in range(50)]
     shown = cut(rows, 20)
