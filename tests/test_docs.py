@@ -292,8 +292,11 @@ def test_files_that_readme_lists_exist():
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_changelog_tells_of_the_version():
-    assert f"## [{neuralqx_struct.__version__}]" in read("CHANGELOG.md")
+def test_changelog_has_the_version_below_what_is_not_released_and_links_to_both():
+    text = read("CHANGELOG.md")
+    versions = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
+    assert versions[:2] == ["Unreleased", neuralqx_struct.__version__]
+    assert re.findall(r"^\[(.+?)\]: https://", text, re.MULTILINE) == versions
 
 
 # ---------------------------------------------------------------------------------------------------------------------
