@@ -1,5 +1,6 @@
 """What other repositories run: the hooks of pre-commit, the steps of the action, and the files about the project."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -12,6 +13,8 @@ import tomllib
 import jsonschema
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import neuralqx_struct
 from tests.builders import POINT_V1, POINT_V2, ROOT, invoke
@@ -103,7 +106,9 @@ def test_pre_commit_runs_the_hooks(repository, tmp_path_factory):
     program = programs / "neuralqx-struct"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m neuralqx_struct "$@"\n')
     program.chmod(0o755)
-    hooks = [{**hook, "language": "system"} for hook in HOOKS.values()]
+    hooks = [
+        {**hook, "language": "system", "additional_dependencies": []} for hook in HOOKS.values()
+    ]
     config = {"repos": [{"repo": "local", "hooks": hooks}]}
     (repository / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
     env = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PRE_COMMIT_HOME": str(programs)}
@@ -121,12 +126,45 @@ def test_pre_commit_runs_the_hooks(repository, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_pre_commit_installs_the_hooks(repository, tmp_path):
+def test_pre_commit_installs_the_hooks_without_jax(repository, tmp_path):
+    """Those of the last commit, as pre-commit clones the repository."""
+    words = ["git", "rev-parse", "HEAD"]
+    head = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    wanted = {"repo": str(ROOT), "rev": head.strip(), "hooks": [{"id": name} for name in HOOKS]}
+    (repository / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [wanted]}))
+    assert invoke("schema", "fmt", repository / "schemas").exit_code == 0
     committed(repository, "good")
     home = tmp_path.parent / f"{tmp_path.name}-home"
-    words = ["try-repo", str(ROOT), "neuralqx-struct-lint", "--all-files"]
+    words = ["run", "--all-files"]
     code, found, text = pre_commit(repository, *words, PRE_COMMIT_HOME=str(home), PYTHONPATH="")
-    assert (code, found) == (0, {"lint schemas": "Passed"}), text
+    assert (code, found) == (0, {hook["name"]: "Passed" for hook in HOOKS.values()}), text
+    installed = {each.name for each in home.glob("*/py_env-*/lib/python*/site-packages/*")}
+    assert {"neuralqx_struct", "numpy"} <= installed
+    assert not {"jax", "jaxlib"} & installed
+
+
+def test_the_hooks_name_every_dependency_of_what_the_action_installs():
+    """As pip looks for none itself."""
+    (option, *given), *others = [hook["additional_dependencies"] for hook in HOOKS.values()]
+    assert option == "--no-deps" and all(each == [option, *given] for each in others)
+    action = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][0]["run"]
+    todo = shlex.split(action.splitlines()[-1])[5:]
+    needed = set()
+    while todo:
+        name = canonicalize_name(todo.pop())
+        if name not in needed:
+            needed.add(name)
+            known = map(Requirement, importlib.metadata.requires(name) or ())
+            todo += [
+                each.name
+                for each in known
+                if not each.marker or each.marker.evaluate({"extra": ""})
+            ]
+    assert sorted(canonicalize_name(each.partition("==")[0]) for each in given) == sorted(needed)
+    pins = dict(each.split("==") for each in given if "==" in each)
+    assert pins.keys() == {"pydantic", "pydantic-core"}
+    if pins["pydantic"] == importlib.metadata.version("pydantic"):  # with others, it needs another
+        assert pins["pydantic-core"] == importlib.metadata.version("pydantic-core")
 
 
 def test_the_steps_of_the_action(repository):
