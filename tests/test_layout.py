@@ -72,6 +72,37 @@ def test_the_layers_name_the_whole_package():
         }
 
 
+def private_names():
+    """The packages of others whose private names the package imports, with these names."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.module == "__future__":
+                continue
+            top, *inner = node.module.split(".")
+            names = [alias.name for alias in node.names if alias.name.startswith("_")]
+            if top != "neuralqx_struct" and (names or any(part[0] == "_" for part in inner)):
+                found.setdefault(top, set()).update(alias.name for alias in node.names)
+    return found
+
+
+def test_upper_bounds_are_of_packages_whose_private_names_are_used():
+    """The tests of weak types, of registered classes and of constructors find a name that is gone."""
+    assert private_names() == {
+        "jax": {"trace_state_clean", "_registry", "_convert_element_type"},
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    of_users = {name: extras[name] for name in extras.keys() - {"unit", "test", "slow", "bench"}}
+    needed = [each for group in (project["dependencies"], *of_users.values()) for each in group]
+    bounded = {
+        re.match(r"[\w-]+", each)[0]
+        for each in needed
+        if "<" in each or "==" in each.partition(";")[0]
+    }
+    assert bounded == {*private_names(), "jaxlib"}  # of one version with jax
+
+
 def test_one_function_parses_text_as_python():
     """The parser of Python 3.11 fails where two threads use it; ``parse_tree`` waits and tries again."""
     parsers = {"ast.parse(": {"expressions/operators.py"}, "literal_eval(": {"types/literals.py"}}
