@@ -3,6 +3,7 @@
 Both are found in the table of a layout, without a file. Fields of different options of a union never exclude each other.
 
 Example:
+    >>> from neuralqx_struct.layouts import Layout
     >>> layout = Layout(language="1", layout="x", of="neuralqx.vmc_state@1", structs={"VMCState": {"W_im": "W_re"}})
     >>> [found.path for found in claim_findings(Table(v1, layout))]
     ['$.structs.VMCState.W_im']

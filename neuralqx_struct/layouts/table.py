@@ -8,7 +8,7 @@ entered when they are asked for, as a struct may hold itself.
 Example:
     >>> layout = Layout(language="1", layout="x", of="neuralqx.vmc_state@1", structs={"VMCState": {"W_im": "W/im"}})
     >>> table = Table(v1, layout)
-    >>> [entry.bases for entry in table.entries if isinstance(entry, ArrayEntry)]
+    >>> [entry.bases for entry in table.entries if isinstance(entry, ArrayEntry)][:2]
     [('W_re',), ('W/im',)]
     >>> {"n_sites", "alpha"} <= table.value_names
     True
