@@ -31,6 +31,7 @@ from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts import NUMBER
+from neuralqx_struct.layouts.coverage import claim_problems, claims_of
 from neuralqx_struct.layouts.frames import (
     Frame,
     framed,
@@ -42,7 +43,7 @@ from neuralqx_struct.layouts.frames import (
 )
 from neuralqx_struct.layouts.names import ABSOLUTE, Ignored, Names
 from neuralqx_struct.layouts.places import NOTHING, Leaf, Place, Values
-from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
+from neuralqx_struct.layouts.plans import RULE, Plan
 from neuralqx_struct.layouts.table import (
     ArrayEntry,
     Entry,

@@ -1,9 +1,8 @@
-"""Plans: the part that reading and writing a file share: numbers of sizes, problems, and claims on arrays."""
+"""Plans: the part that reading and writing a file share: numbers of sizes, and problems."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from neuralqx_struct.errors import (
@@ -105,43 +104,3 @@ class Plan:
             last = Diagnostic("NQX005", "error", message, hint=FIX_THESE_FIRST)
             found[MAX_PROBLEMS:] = [last]
         raise SerializationError(found)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Claims: each array of the file belongs to one field, or its parts to one field each.
-
-
-def claims_of(leaves: Iterable[Leaf]) -> dict[str, list[tuple[Leaf, int]]]:
-    """The arrays of the schema that each array of the file is in, with the place of its name among theirs."""
-    found: dict[str, list[tuple[Leaf, int]]] = {}
-    for leaf in leaves:
-        for place, name in enumerate(leaf.names):
-            found.setdefault(name, []).append((leaf, place))
-    return found
-
-
-def claim_problems(claims: Mapping[str, Sequence[tuple[Leaf, int]]]) -> Iterator[Diagnostic]:
-    """Yields NQX703 for arrays of the file that two fields take, and for parts that none takes."""
-    for name, each in claims.items():
-        first = each[0][0]
-        counts = [
-            f.count or 0 for f in first.place.frames if f.index is not None and f.axis is not None
-        ]
-        wanted = prod(counts) * first.form.rule.parts
-        if wanted == len(each) == 1:
-            continue
-        taken: dict[tuple[Any, ...], Leaf] = {}
-        for leaf, _ in each:
-            indices = tuple(f.index for f in leaf.place.frames if f.axis is not None)
-            key = (*indices, leaf.form.rule.place if leaf.form.rule.parts > 1 else None)
-            other = taken.setdefault(key, leaf)
-            if other is not leaf:
-                message = f"expected one field for the array {name!r}, got two\nthe other is {other.place.text}"
-                hint = "give one of the two another name, or both a `part` of it"
-                yield Diagnostic("NQX703", "error", message, path=leaf.place.text, hint=hint)
-        if len(taken) == len(each) and len(each) != wanted:
-            message = (
-                f"expected fields for all {wanted} parts of the array {name!r}, got {len(each)}"
-            )
-            hint = "each part needs one field, with the same `axis` and `sizes`"
-            yield Diagnostic("NQX703", "error", message, path=first.place.text, hint=hint)

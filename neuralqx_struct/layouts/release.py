@@ -10,9 +10,10 @@ from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Sizes, Source
 from neuralqx_struct.evolution.payload_tree import computed, constant
 from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.formats.table import ForeignArray
+from neuralqx_struct.layouts.coverage import claim_problems, claims_of
 from neuralqx_struct.layouts.frames import Frame, layers_of, lead_axes, stacked, with_items
 from neuralqx_struct.layouts.places import Leaf, Place, Values
-from neuralqx_struct.layouts.plans import RULE, Plan, claim_problems, claims_of
+from neuralqx_struct.layouts.plans import RULE, Plan
 from neuralqx_struct.layouts.table import (
     ArrayEntry,
     ItemsEntry,

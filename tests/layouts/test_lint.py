@@ -111,7 +111,7 @@ WRONG = {
     "structs: {Net: {q: {name: w, part: [0, 2]}, r: {name: w, part: [0, 2]}}}": (
         "NQX703",
         (4, 45),
-        "got two for 'w'",
+        "for the array 'w', got two",
     ),
     "structs: {Net: {q: {name: w, part: [0, 2]}}}": ("NQX703", (4, 17), "none for part 1"),
     "structs: {Net: {words: {name: w, part: 0, sizes: [v, n_b]}, any: {name: w2}}}": (
