@@ -72,7 +72,7 @@ def stacked(frames: Iterable[Frame]) -> list[Frame]:
 
 def lead_axes(frames: Iterable[Frame]) -> int:
     """The number of leading axes of an item: of stacked structs that have one array for all layers."""
-    return sum(frame.axis is not None for frame in stacked(frames))
+    return sum(frame.index is None and frame.axis is not None for frame in frames)
 
 
 def item_of(array: LazyArray, frames: Iterable[Frame]) -> LazyArray | None:
