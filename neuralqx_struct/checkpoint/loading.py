@@ -14,7 +14,8 @@ from __future__ import annotations
 import enum
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack, overload
 
@@ -37,7 +38,7 @@ from neuralqx_struct.classes.documents import (
     series_of_class,
 )
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
-from neuralqx_struct.codecs.jax import StructDecoder
+from neuralqx_struct.codecs.jax import StructDecoder, abstract_leaf
 from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
@@ -47,13 +48,13 @@ from neuralqx_struct.errors import (
     within_stack,
 )
 from neuralqx_struct.evolution.migrations import resolve
-from neuralqx_struct.fieldspec import Values, is_struct
+from neuralqx_struct.fieldspec import Specs, Values, is_struct
 from neuralqx_struct.filters import FilterError
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.formats.store import Progress
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused, raise_findings
 from neuralqx_struct.manifest.check import check_values
-from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
+from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, STRUCT
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.references import (
@@ -67,6 +68,7 @@ from neuralqx_struct.schema.bounds import unchecked_patterns
 from neuralqx_struct.schema.lock import same_payloads, schema_member
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series, series_of
+from neuralqx_struct.tools.leaves import nodes_with_declarations
 
 __all__ = ["LoadOptions", "ReadOptions", "from_state_dict", "load"]
 
@@ -262,14 +264,10 @@ def _restored(payload: Payload, options: DecodeOptions, placement: Placement | N
     if not options.raw:
         payload, known = _migrated(payload, options)
         options = _with_classes(options, known)
-    spread = placement is not None and not options.as_numpy
-    far = isinstance(payload.arrays, StoredArrays) and payload.arrays.far
-    if not options.abstract and (spread or far):
-        met, shapes = _met(payload, options)
-        if isinstance(payload.arrays, StoredArrays) and far:
-            payload.arrays.expect(_names(payload, met))
-        if placement is not None and spread and met:
-            options = replace(options, targets=placement.targets(shapes, met))
+    if not options.abstract and isinstance(payload.arrays, StoredArrays) and payload.arrays.far:
+        payload.arrays.expect(_names(payload.document, options))
+    if placement is not None:
+        options = replace(options, target=placement.target)
     decoder = StructDecoder(payload.arrays, options)
     with collector_paused():
         value = decoder.decode(payload.document["manifest"])
@@ -342,22 +340,22 @@ def _require_class(value: Any, load_cls: Any) -> None:
     raise SerializationError(message, path="$", code="NQX401", hint=hint)
 
 
-def _names(payload: Payload, met: Mapping[int, Any]) -> list[str]:
-    """The names of the arrays that decoding will read, in their order."""
-    nodes = (node for _, node in ARRAY.within(payload.document["manifest"]))
-    return [*dict.fromkeys(node["name"] for node in nodes if id(node) in met)]
+def _names(document: Values, options: DecodeOptions) -> Iterable[str]:
+    """The names of the arrays that decoding will read, in their order; fetched ahead, so one too few costs time only."""
+    if not isinstance(options.select, Selection):
+        return dict.fromkeys(node["name"] for _, node in ARRAY.within(document["manifest"]))
 
+    def fields_of(ref: str) -> Specs:
+        cls: Any = options.build_class(ref) or find_class(ref, trust=options.trust)
+        return getattr(cls, "__nqx_fields__", {})
 
-def _met(payload: Payload, options: DecodeOptions) -> tuple[dict[int, Any], Any]:
-    """The arrays that decoding will read, abstract and by the identity of their nodes, and the object of them."""
-    met: dict[int, Any] = {}
-    shapes_only = replace(options, abstract=True, met=met, report=[])
-    decoder = StructDecoder(payload.arrays, shapes_only)
-    try:
-        shapes = decoder.decode(payload.document["manifest"])
-    except (StructError, RecursionError):
-        return {}, None
-    return ({}, None) if decoder.problems else (met, shapes)
+    found: dict[str, None] = {}
+    with suppress(Exception):  # of a filter, which the decoder asks again
+        for path, node in nodes_with_declarations(document, fields_of):
+            leaf = abstract_leaf(node)
+            if leaf is not None and options.select.predicate(path, leaf):
+                found[(node["data"] if PRNG_KEY.matches(node) else node)["name"]] = None
+    return found
 
 
 def _holds_subclass(payload: Payload, root: Any, options: DecodeOptions) -> bool:

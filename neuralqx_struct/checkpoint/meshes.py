@@ -4,7 +4,7 @@ The names are those of ``axes:``, in the declarations of fields, which are in th
 
 The argument ``shardings=`` of a load is one sharding, a tree of them that is a prefix of the object, or a
 function of path and array; an array or a ``jax.ShapeDtypeStruct`` means its own sharding. The decoder
-(``codecs/jax.py``) reads shards straight to the devices that :func:`targets_of` returns.
+(``codecs/jax.py``) reads shards straight to the devices that :meth:`Placement.target` returns.
 
 Example:
     >>> import jax.numpy as jnp
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import cached_property
 from math import prod
 from typing import Any, Final
 
@@ -33,14 +34,14 @@ import jax
 from neuralqx_struct.classes.schemas import Schema
 from neuralqx_struct.errors import did_you_mean, within_stack
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
-from neuralqx_struct.paths import format_path
+from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.printing import brief
-from neuralqx_struct.trees import leaves_with_paths
+from neuralqx_struct.trees import flattened, is_none, leaves_with_paths, paths_of
 from neuralqx_struct.types import Type
 
 
 class Placement:
-    """The shardings of one load: those of the leaves before they are read, and of the object after.
+    """The shardings of one load: of each array that is about to be read, and then of the whole object.
 
     Args:
         shardings: The argument of the load.
@@ -48,26 +49,37 @@ class Placement:
 
     def __init__(self, shardings: Any) -> None:
         self._shardings = shardings
-        self._found: tuple[Any, list[Any]] | None = None
+        self._asked: dict[Path, tuple[Any, Any]] = {}
 
-    def targets(self, shapes: Any, met: Mapping[int, Any]) -> dict[int, Any]:
-        """The shardings of leaves that are about to be read.
+    def target(self, path: Path, leaf: Any) -> Any:
+        """The sharding that an array is read into.
 
         Args:
-            shapes: The object with ``jax.ShapeDtypeStruct`` in the place of arrays.
-            met: The same leaves by any key.
+            path: Its path in the object.
+            leaf: Its ``jax.ShapeDtypeStruct``.
 
         Returns:
-            The shardings by those keys, without those that do not fit their array: :meth:`place` reports them.
+            None if there is none, or none that fits: :meth:`place` decides, by the object itself.
         """
         try:
-            leaves, structure, wanted = _wanted(shapes, self._shardings)
+            if callable(self._shardings):
+                wanted = _sharding_of(self._shardings(path, leaf))
+                self._asked[path] = leaf, wanted
+            else:
+                wanted = self._above(path)
         except ValueError:
-            return {}
-        self._found = structure, wanted
-        pairs = zip(leaves, wanted, strict=True)
-        homes = {id(leaf): sharding for leaf, sharding in pairs if _fits(leaf, sharding)}
-        return {key: homes[id(leaf)] for key, leaf in met.items() if id(leaf) in homes}
+            return None
+        return wanted if _fits(leaf, wanted) else None
+
+    def _above(self, path: Path) -> Any:
+        """The sharding in the tree of them at a path, or above it."""
+        starts = (path[:end] for end in range(len(path) + 1))
+        return next((self._prefix[start] for start in starts if start in self._prefix), None)
+
+    @cached_property
+    def _prefix(self) -> dict[Path, Any]:
+        leaves, _ = flattened(self._shardings, is_none)
+        return dict(zip(paths_of(self._shardings, is_none), map(_sharding_of, leaves), strict=True))
 
     @within_stack
     def place(self, value: Any) -> Any:
@@ -77,12 +89,8 @@ class Placement:
             ValueError: The shardings are no prefix of the value, or one of them does not fit its array.
         """
         leaves, structure = jax.tree.flatten(value)
-        if self._found is not None and self._found[0] == structure:
-            wanted = self._found[1]
-        else:  # constructors have made other arrays, or nothing was asked for before
-            leaves, structure, wanted = _wanted(value, self._shardings)
         put: list[Any] = []
-        for place, (leaf, sharding) in enumerate(zip(leaves, wanted, strict=True)):
+        for place, (leaf, sharding) in enumerate(zip(leaves, self._wanted(value), strict=True)):
             try:
                 put.append(_put(leaf, sharding))
             except ValueError as error:
@@ -91,35 +99,38 @@ class Placement:
                 raise ValueError(message) from None
         return jax.tree.unflatten(structure, put)
 
-
-@within_stack
-def _wanted(value: Any, shardings: Any) -> tuple[list[Any], Any, list[Any]]:
-    """The leaves of a value, its structure, and a sharding or None for each leaf."""
-    leaves, structure = jax.tree.flatten(value)
-    jax.tree.leaves(shardings)  # too deep a tree fails here; see trees.flattened
-    wanted: list[Any] = []
-    if callable(shardings):
-        wanted = all_of(
-            lambda path, leaf: (
-                shardings(path, leaf)
-                if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct))
-                else None
-            ),
-            leaves_with_paths(value),
-        )
-    else:
+    def _wanted(self, value: Any) -> list[Any]:
+        """A sharding or None for each leaf of a value."""
+        if callable(self._shardings):
+            return all_of(self._of_leaf, leaves_with_paths(value))
+        jax.tree.leaves(self._shardings)  # too deep a tree fails here; see trees.flattened
+        wanted: list[Any] = []
         try:
             jax.tree.map(
                 lambda sharding, part: wanted.extend([sharding] * len(jax.tree.leaves(part))),
-                shardings,
+                self._shardings,
                 value,
-                is_leaf=lambda item: item is None,
+                is_leaf=is_none,
             )
         except ValueError as error:
             raise ValueError(
                 f"shardings=: expected one sharding or a prefix of the tree, got another tree\n{error}"
             ) from None
-    return leaves, structure, [getattr(each, "sharding", each) for each in wanted]
+        return [*map(_sharding_of, wanted)]
+
+    def _of_leaf(self, path: Path, leaf: Any) -> Any:
+        """The sharding of a leaf by the function, which is asked again only if a constructor made another array."""
+        if not isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
+            return None
+        read, wanted = self._asked.get(path, (None, None))
+        if read is not None and (read.shape, read.dtype) == (leaf.shape, leaf.dtype):
+            return wanted
+        return _sharding_of(self._shardings(path, leaf))
+
+
+def _sharding_of(given: Any) -> Any:
+    """A sharding, or that of an array or a ``jax.ShapeDtypeStruct``."""
+    return getattr(given, "sharding", given)
 
 
 def all_of(
@@ -144,9 +155,7 @@ def all_of(
 
 
 def _fits(leaf: Any, sharding: Any) -> bool:
-    if not isinstance(sharding, jax.sharding.Sharding) or not isinstance(
-        leaf, jax.ShapeDtypeStruct
-    ):
+    if not isinstance(sharding, jax.sharding.Sharding):
         return False
     try:
         sharding.shard_shape(leaf.shape)

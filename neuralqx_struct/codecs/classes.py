@@ -60,8 +60,8 @@ class DecodeOptions:
         fill: Values for fields that were not saved and have no default.
         root: The requested class, which may be a subclass of the stored one.
         build_class: Returns the class of a schema reference, or None.
-        met: Receives the abstract leaf of each node, by the identity of the node.
-        targets: Shardings by the identity of the node of a leaf, whose shards are then read one by one.
+        target: Returns the sharding of an array, of its path and its ``jax.ShapeDtypeStruct``: its shards are then read
+            one by one, each straight to its devices; None for an array that is read as a whole.
         choices: Returns the Enum classes of fields that are saved as text, for a schema reference and its class.
         report: Receives findings about defaults and dropped fields.
         raw: Return the fields of classes as dicts.
@@ -78,8 +78,7 @@ class DecodeOptions:
     fill: Mapping[str, Any] = field(default_factory=dict)
     root: type | None = None
     build_class: Callable[[str], type | None] = lambda _ref: None
-    met: dict[int, Any] | None = None
-    targets: Mapping[int, Any] = field(default_factory=dict)
+    target: Callable[[tuple[Hashable, ...], Any], Any] | None = None
     choices: Callable[[str, type], Mapping[str, type[enum.Enum]]] = lambda _ref, _cls: {}
     report: list[Diagnostic] = field(default_factory=list)
     raw: bool = False

@@ -35,7 +35,7 @@ from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, MigrationError, SerializationError, StructError
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY
-from neuralqx_struct.manifest.payload import StoredArrays
+from neuralqx_struct.manifest.payload import Region, StoredArrays
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.printing import brief_array
 from neuralqx_struct.struct.binding import ClassDocument
@@ -72,6 +72,7 @@ class StructDecoder(ClassDecoder):
         super().__init__(RAW_CODECS if options.raw else CODECS, arrays, options)
         self.stand_in: jax.ShapeDtypeStruct | None = None  # the leaf that filters see
         self.conversions = options.conversions
+        self.target = options.target
         self._whole = options.runs_hooks
         self.hooks = True  # False in stacked structs: hooks ran when single ones were made
         self._held: dict[str, np.ndarray[Any, Any]] = {}
@@ -97,7 +98,10 @@ class StructDecoder(ClassDecoder):
         _require_jax(dtype)
         if not ARRAY.matches(node):
             return self._jax_array(node, dtype, None)
-        target = options.targets.get(id(node))
+        target = None
+        if self.target is not None:
+            weak = bool(node.get("weak_type"))
+            target = self.target(self.path, _abstract(shape, dtype, weak_type=weak))
         # One array of the file stays one array, also where several nodes name it.
         key = (node["name"], (node.get("weak_type", False), target), dtype)
         return self.shared(key, lambda: self._jax_array(node, dtype, target))
@@ -116,10 +120,7 @@ class StructDecoder(ClassDecoder):
 
     def _abstract_leaf(self, node: Members, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         weak = "weak_type" in node and node.get("leaf") != "numpy" and dtype.kind not in "USmM"
-        leaf = _abstract(shape, dtype, weak_type=weak)
-        if self.options.met is not None:
-            self.options.met[id(node)] = leaf
-        return leaf
+        return _abstract(shape, dtype, weak_type=weak)
 
     def _jax_array(self, node: Members, dtype: np.dtype[Any], target: Any) -> jax.Array:
         if target is None:
@@ -217,6 +218,17 @@ def _abstract(shape: tuple[int, ...], dtype: Any, *, weak_type: bool = False) ->
     return make(shape, dtype, weak_type=weak_type)
 
 
+@functools.lru_cache(maxsize=4096)
+def _homes(shape: tuple[int, ...], target: Any) -> tuple[list[Region], list[list[Any]]]:
+    """The regions of an array that lie on devices of this process, and the places of each."""
+    homes: dict[Any, list[Any]] = {}
+    for device, region in target.addressable_devices_indices_map(shape).items():
+        bounds = (part.indices(size) for part, size in zip(region, shape, strict=True))
+        place = jax.sharding.SingleDeviceSharding(device, memory_kind=target.memory_kind)
+        homes.setdefault(tuple(bounds), []).append(place)
+    return [tuple(slice(*bounds) for bounds in region) for region in homes], [*homes.values()]
+
+
 def _spread(
     arrays: Mapping[str, np.ndarray[Any, Any]],
     name: str,
@@ -227,19 +239,14 @@ def _spread(
     near: Any,
 ) -> jax.Array:
     """An array whose shards are read one by one, each straight to its devices; ``near`` is where arrays are made."""
-    homes: dict[Any, list[jax.Device]] = {}
-    for device, region in target.addressable_devices_indices_map(shape).items():
-        bounds = (part.indices(size) for part, size in zip(region, shape, strict=True))
-        homes.setdefault(tuple(bounds), []).append(device)
-    regions = [tuple(slice(*bounds) for bounds in region) for region in homes]
+    regions, homes = _homes(shape, target)
     if isinstance(arrays, StoredArrays):
         parts = arrays.parts(name, regions)
     else:
         parts = (arrays[name][region] for region in regions)
     shards = []
-    for part, devices in zip(map(convert, parts), homes.values(), strict=True):
-        for device in devices:
-            place = jax.sharding.SingleDeviceSharding(device, memory_kind=target.memory_kind)
+    for part, places in zip(map(convert, parts), homes, strict=True):
+        for place in places:
             here = part.nbytes <= _SMALL and place == near
             shards.append(jnp.array(part) if here else jax.device_put(part, place))
     return jax.make_array_from_single_device_arrays(shape, target, shards)
@@ -287,7 +294,8 @@ def _encode_key(value: jax.Array, encoder: StructEncoder) -> Members:
 def _decode_key(node: Members, decoder: StructDecoder) -> Any:
     impl, words = node["impl"], node["data"]
     data = _abstract(tuple(words["shape"]), dtype_named(words["dtype"]))
-    conversions, decoder.conversions = decoder.conversions, {}
+    kept = decoder.conversions, decoder.target
+    decoder.conversions, decoder.target = {}, None  # a key is converted and divided as a whole
     try:
         if decoder.options.select is not None:  # filters select keys, not their words
             decoder.stand_in = _abstract_key(data, impl)
@@ -305,11 +313,21 @@ def _decode_key(node: Members, decoder: StructDecoder) -> Any:
         raise SerializationError(message, code="NQX420") from None
     finally:
         decoder.stand_in = None
-        decoder.conversions = conversions
+        decoder.conversions, decoder.target = kept
 
 
 def _abstract_key(words: jax.ShapeDtypeStruct, impl: str) -> Any:
     return jax.eval_shape(lambda data: jax.random.wrap_key_data(data, impl=impl), words)
+
+
+def abstract_leaf(node: Node) -> Any:
+    """The ``jax.ShapeDtypeStruct`` of a node whose array is stored; None for others."""
+    if PRNG_KEY.matches(node):
+        words = abstract_leaf(node["data"])
+        return None if words is None else _abstract_key(words, node["impl"])
+    if not ARRAY.matches(node):
+        return None
+    return _abstract(tuple(node["shape"]), dtype_named(node["dtype"]))
 
 
 def _decode_leaf(node: Members, decoder: StructDecoder) -> Any:

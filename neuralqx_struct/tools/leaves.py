@@ -11,7 +11,7 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +41,7 @@ from neuralqx_struct.types.text import number_value
 if TYPE_CHECKING:
     import numpy as np
 
-    from neuralqx_struct.fieldspec import FieldSpec
+    from neuralqx_struct.fieldspec import FieldSpec, Specs
 
     Array = np.ndarray[Any, Any]
 
@@ -146,9 +146,17 @@ class _Above(NamedTuple):
     inlined: bool = True
 
 
-def nodes_with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """Yields every node that represents a value, with a path whose field names have their declarations."""
-    specs = _specs(document)
+def nodes_with_declarations(
+    document: Mapping[str, Any], fields_of: Callable[[str], Specs] | None = None
+) -> Iterator[tuple[Path, Any]]:
+    """Yields every node that represents a value, with a path whose field names have their declarations.
+
+    Args:
+        document: The manifest.
+        fields_of: Returns the declarations of the fields of a struct, by its reference; by default those of the schemas in
+            the manifest.
+    """
+    known = {} if fields_of is not None else _specs(document)
     places: dict[Path, _Above] = {}
     top = _Above()
     for path, node in iter_nodes(document["manifest"]):
@@ -159,7 +167,8 @@ def nodes_with_declarations(document: Mapping[str, Any]) -> Iterator[tuple[Path,
         if not above.inlined:
             last = path[-1]
             if isinstance(last, FieldName):
-                last = FieldName(last, _declared(last, specs.get((above.owner, last)), above.tags))
+                declared = (fields_of or known.get)(above.owner) or {}
+                last = FieldName(last, _declared(last, declared.get(last), above.tags))
             here = (*here, last)
         kind = kind_of(node)
         if kind is None or kind.leaf:
@@ -183,8 +192,8 @@ def _declared(name: str, spec: FieldSpec | None, tags: frozenset[str]) -> FieldS
     return tagged(spec or FieldSpec(name=name), tags)
 
 
-def _specs(document: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
-    """The declarations of fields by class reference and name, from the schemas in the manifest."""
+def _specs(document: Mapping[str, Any]) -> dict[str, Specs]:
+    """The declarations of fields by name, for each class reference, from the schemas in the manifest."""
     if not document.get("schemas"):
         return {}
     from neuralqx_struct.fieldspec import FieldKind, FieldSpec
@@ -195,11 +204,13 @@ def _specs(document: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
     except SchemaError:  # validate() reports the problems of documents
         return {}
     return {
-        (held.ref(struct_name), name): FieldSpec(
-            name=name, kind=FieldKind(declaration.kind), metadata={"tags": tuple(declaration.tags)}
-        )
+        held.ref(struct_name): {
+            name: FieldSpec(
+                name=name, kind=FieldKind(declared.kind), metadata={"tags": tuple(declared.tags)}
+            )
+            for name, declared in struct.fields.items()
+        }
         for series in carried.values()
         for held in series.documents.values()
         for struct_name, struct in held.structs.items()
-        for name, declaration in struct.fields.items()
     }
