@@ -24,8 +24,8 @@ Example:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ import jax
 from neuralqx_struct.classes.schemas import Schema
 from neuralqx_struct.errors import did_you_mean, within_stack
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
-from neuralqx_struct.paths import Path, format_path
+from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import brief
 from neuralqx_struct.trees import flattened, is_none, leaves_with_paths, paths_of
 from neuralqx_struct.types import Type
@@ -59,7 +59,7 @@ class Placement:
             leaf: Its ``jax.ShapeDtypeStruct``.
 
         Returns:
-            None if there is none, or none that fits: :meth:`place` decides, by the object itself.
+            None if there is none; :meth:`place` refuses what fits no array.
         """
         try:
             if callable(self._shardings):
@@ -69,7 +69,7 @@ class Placement:
                 wanted = self._above(path)
         except ValueError:
             return None
-        return wanted if _fits(leaf, wanted) else None
+        return wanted if isinstance(wanted, jax.sharding.Sharding) else None
 
     def _above(self, path: Path) -> Any:
         """The sharding in the tree of them at a path, or above it."""
@@ -152,16 +152,6 @@ def all_of(
     if refused:
         raise ValueError("\n".join(map(str, refused))) from refused[0]
     return found
-
-
-def _fits(leaf: Any, sharding: Any) -> bool:
-    if not isinstance(sharding, jax.sharding.Sharding):
-        return False
-    try:
-        sharding.shard_shape(leaf.shape)
-    except (ValueError, IndexError):  # too few dimensions are the latter
-        return False
-    return True
 
 
 def _put(leaf: Any, sharding: Any) -> Any:
@@ -286,20 +276,20 @@ def _names(path: tuple[Hashable, ...]) -> list[str | None]:
     """The names of the last axes of the array at a path; None for those of stacked structs without a name."""
     names: list[str | None] = []
     for part in path:
-        spec = getattr(part, "spec", None)
-        if isinstance(spec, FieldSpec):
-            names += _own_names(spec)
+        if isinstance(part, FieldName) and part.spec is not None:
+            names += _own_names(part.spec)
     return names
 
 
-def _own_names(spec: FieldSpec) -> list[str | None]:
+@lru_cache(maxsize=4096)
+def _own_names(spec: FieldSpec) -> Sequence[str | None]:
     named = spec.metadata.get("axes") or ()
     if not isinstance(named, (list, tuple)) or not all(isinstance(name, str) for name in named):
         message = f"expected names of axes in a list, got {brief(named)}"
         raise TypeError(f'{spec.name}: metadata["axes"]: {message}')
     if not named and isinstance(spec.type, Type):
         return [None for branch in spec.type.branches if branch.stacks for _ in branch.extents]
-    return [*named]
+    return named
 
 
 def _misfits(

@@ -123,19 +123,31 @@ class StructDecoder(ClassDecoder):
         return _abstract(shape, dtype, weak_type=weak)
 
     def _jax_array(self, node: Members, dtype: np.dtype[Any], target: Any) -> jax.Array:
-        if target is None:
+        homes = None if target is None else _homes(tuple(node["shape"]), target)
+        if homes is None:
             held = self._array(node, dtype)
-            if node.get("weak_type"):
-                return _weakened(held)  # it copies
-            # Unlike jnp.array, device_put of an aligned memory map shares its pages on CPUs, which takes longer than a copy
-            # of a small array. One that can still be written must not be shared: JAX arrays never change.
-            copied = held.nbytes <= _SMALL or held.flags.writeable
-            array = jnp.array(held) if copied else jax.device_put(held)
+            return _weakened(held) if node.get("weak_type") else self._put(held)  # both copy
+        regions, places = homes
+        name = node["name"]
+        if isinstance(self.arrays, StoredArrays):
+            parts = self.arrays.parts(name, regions)
         else:
-            convert = functools.partial(self._convert, dtype=dtype)
-            shape = tuple(node["shape"])
-            array = _spread(self.arrays, node["name"], shape, target, convert, near=self._near)
+            parts = (self.arrays[name][region] for region in regions)
+        shards = []
+        for part, own in zip(parts, places, strict=True):
+            converted = self._convert(part, dtype)
+            shards += [self._put(converted, place) for place in own]
+        array = jax.make_array_from_single_device_arrays(tuple(node["shape"]), target, shards)
         return _weakened(array) if node.get("weak_type") else array
+
+    def _put(self, held: np.ndarray[Any, Any], place: Any = None) -> jax.Array:
+        """An array of numpy on the device of a place; by default where JAX makes arrays."""
+        # Unlike jnp.array, device_put of an aligned memory map shares its pages on CPUs, which takes longer than a copy of a
+        # small array. One that can still be written must not be shared: JAX arrays never change.
+        copied = held.nbytes <= _SMALL or held.flags.writeable
+        if place is None or place == self._near:
+            return jnp.array(held) if copied else jax.device_put(held)
+        return jax.device_put(held.copy() if held.flags.writeable else held, place)
 
     @functools.cached_property
     def _near(self) -> Any:
@@ -219,37 +231,18 @@ def _abstract(shape: tuple[int, ...], dtype: Any, *, weak_type: bool = False) ->
 
 
 @functools.lru_cache(maxsize=4096)
-def _homes(shape: tuple[int, ...], target: Any) -> tuple[list[Region], list[list[Any]]]:
-    """The regions of an array that lie on devices of this process, and the places of each."""
+def _homes(shape: tuple[int, ...], target: Any) -> tuple[list[Region], list[list[Any]]] | None:
+    """The regions of an array that lie on devices of this process, and the places of each; None if they do not fit."""
+    try:
+        target.shard_shape(shape)
+    except (ValueError, IndexError):  # too few dimensions are the latter
+        return None
     homes: dict[Any, list[Any]] = {}
     for device, region in target.addressable_devices_indices_map(shape).items():
         bounds = (part.indices(size) for part, size in zip(region, shape, strict=True))
         place = jax.sharding.SingleDeviceSharding(device, memory_kind=target.memory_kind)
         homes.setdefault(tuple(bounds), []).append(place)
     return [tuple(slice(*bounds) for bounds in region) for region in homes], [*homes.values()]
-
-
-def _spread(
-    arrays: Mapping[str, np.ndarray[Any, Any]],
-    name: str,
-    shape: tuple[int, ...],
-    target: Any,
-    convert: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
-    *,
-    near: Any,
-) -> jax.Array:
-    """An array whose shards are read one by one, each straight to its devices; ``near`` is where arrays are made."""
-    regions, homes = _homes(shape, target)
-    if isinstance(arrays, StoredArrays):
-        parts = arrays.parts(name, regions)
-    else:
-        parts = (arrays[name][region] for region in regions)
-    shards = []
-    for part, places in zip(map(convert, parts), homes, strict=True):
-        for place in places:
-            here = part.nbytes <= _SMALL and place == near
-            shards.append(jnp.array(part) if here else jax.device_put(part, place))
-    return jax.make_array_from_single_device_arrays(shape, target, shards)
 
 
 def _weakened(array: jax.Array | np.ndarray[Any, Any]) -> jax.Array:

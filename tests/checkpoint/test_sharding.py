@@ -320,3 +320,43 @@ def test_chunks_are_kept_where_files_are_linked_and_made_anew_where_arrays_are_w
         assert not {"chunk", "chunk_crc32"} & written.keys()
         assert written["crc32"] == zlib.crc32(np.asarray(sharded(8, 4)).tobytes())
         assert s.verify(out) == []
+
+
+@every("devices", [1, 4])
+def test_placed_arrays_share_no_memory_with_a_state_dict(devices):
+    """JAX may share the memory of any aligned array, so many lengths are tried."""
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("x",))
+    target = NamedSharding(mesh, PartitionSpec("x"))
+    given = [np.ones(4096 + 16 * n, np.float32) for n in range(24)]
+    payload = s.to_state_dict([*map(jnp.asarray, given)])
+    payload["array_data"] = dict(zip(payload["array_data"], given, strict=True))
+    found = s.from_state_dict(payload, shardings=target)
+    for array in given:
+        array[:] = 7
+    assert all(each.sharding == target and float(each.max()) == 1 for each in found)
+
+
+def test_a_tree_is_decoded_once(tmp_path):
+    """Functions of the user run once: those that make objects, and the one that returns shardings."""
+    made, asked = [], []
+
+    class Box:
+        def __init__(self, w):
+            self.w = w
+
+    def opened(children):
+        made.append(children)
+        return Box(*children)
+
+    s.register_pytree_type(
+        Box,
+        flatten=lambda box: ((box.w,), None),
+        unflatten=lambda _, children: opened(children),
+    )
+    state = {"box": Box(jnp.zeros((8, 4))), "w": jnp.ones((8, 4))}
+    path = s.export(state, tmp_path / "a", store="orbax")
+    made.clear()
+    found = s.load(path, shardings=lambda path, _: asked.append(path) or layout("x"))
+    assert found["box"].w.sharding == found["w"].sharding == layout("x")
+    assert asked == [("box", 0), ("w",)]
+    assert len([children for children in made if children != (None,)]) == 2  # read, and placed
