@@ -44,7 +44,8 @@ from neuralqx_struct.bundle.roots import (
     root_of,
 )
 from neuralqx_struct.bundle.writing import PendingBundle, inside_a_save
-from neuralqx_struct.checkpoint import ExportOptions, LoadOptions, load, save
+from neuralqx_struct.checkpoint import ExportKeywords, LoadKeywords, load, save
+from neuralqx_struct.checkpoint.options import ExportOptions
 from neuralqx_struct.checkpoint.packing import packed, unpacked
 from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.formats.hosts import agreed, count, rank
@@ -198,7 +199,7 @@ class Series:
         *,
         load_cls: type[T],
         data: DataState | None = None,
-        **options: Unpack[LoadOptions],
+        **options: Unpack[LoadKeywords],
     ) -> T: ...
     @overload
     def load(
@@ -207,7 +208,7 @@ class Series:
         *,
         load_cls: None = None,
         data: DataState | None = None,
-        **options: Unpack[LoadOptions],
+        **options: Unpack[LoadKeywords],
     ) -> Any: ...
     def load(
         self,
@@ -215,7 +216,7 @@ class Series:
         *,
         load_cls: Any = None,
         data: DataState | None = None,
-        **options: Unpack[LoadOptions],
+        **options: Unpack[LoadKeywords],
     ) -> Any:
         """Loads a step.
 
@@ -264,7 +265,7 @@ class Series:
         raise self._missing(f"a {step} step")
 
     def _loaded(
-        self, step: int, load_cls: Any, data: DataState | None, options: LoadOptions
+        self, step: int, load_cls: Any, data: DataState | None, options: LoadKeywords
     ) -> Any:
         options.setdefault("limits", self._limits)
         path, limits = self._path(step), options["limits"]
@@ -399,7 +400,7 @@ class Series:
         data: DataState | None = ...,
         asynchronous: Literal[True],
         timeout: float | None = ...,
-        **options: Unpack[ExportOptions],
+        **options: Unpack[ExportKeywords],
     ) -> PendingBundle: ...
     @overload
     def save(
@@ -411,7 +412,7 @@ class Series:
         data: DataState | None = ...,
         asynchronous: Literal[False] = False,
         timeout: float | None = ...,
-        **options: Unpack[ExportOptions],
+        **options: Unpack[ExportKeywords],
     ) -> Path: ...
     def save(
         self,
@@ -422,7 +423,7 @@ class Series:
         data: DataState | None = None,
         asynchronous: bool = False,
         timeout: float | None = None,
-        **options: Unpack[ExportOptions],
+        **options: Unpack[ExportKeywords],
     ) -> Path | PendingBundle:
         """Saves a step, and removes the steps that are not to be kept.
 
@@ -476,9 +477,8 @@ class Series:
         written = save(
             obj,
             self._path(number),
-            asynchronous=asynchronous,
-            around=self._writing(number, self._timeout if timeout is None else timeout),
-            **options,
+            ExportOptions(asynchronous=asynchronous, **options),
+            self._writing(number, self._timeout if timeout is None else timeout),
         )
         if isinstance(written, PendingBundle):
             self._pending = written

@@ -11,8 +11,7 @@ Example:
     >>> payload = Payload({"version": 1, "manifest": 5, "arrays": {}}, {})
     >>> write(f"{tempfile.mkdtemp()}/ckpt", payload).name
     'ckpt'
-    >>> from neuralqx_struct.formats.store import store_named
-    >>> pending = begin(f"{tempfile.mkdtemp()}/ckpt", lambda: payload, store_named("npz"))
+    >>> pending = begin(Path(tempfile.mkdtemp(), "ckpt"), lambda: payload, WriteOptions())
     >>> pending.wait().name, pending.done
     ('ckpt', True)
 """
@@ -24,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
@@ -36,6 +36,22 @@ from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused, r
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
 from neuralqx_struct.places.disk import Target
 from neuralqx_struct.places.urls import Place, place_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How a bundle is written: the arguments of :func:`write`, passed whole to all that write."""
+
+    overwrite: bool = False
+    store: str = "npz"
+    compress: bool = False
+    progress: Progress | None = None
+    limits: Limits | None = None
+
+    @property
+    def most(self) -> Limits:
+        """The limits, by default those of every reader."""
+        return self.limits or DEFAULT_LIMITS
 
 
 def write(
@@ -67,47 +83,48 @@ def write(
         BundleWriteError: The system refused a write; the target is unchanged.
         SerializationError: The payload is not sound, or could not be read back within the limits.
     """
-    path = place_of(path)
-    fill = filling(
-        path, payload, store_named(store), compress=compress, progress=progress, limits=limits
+    options = WriteOptions(
+        overwrite=overwrite,
+        store=store,
+        compress=compress,
+        progress=progress,
+        limits=limits,
     )
-    with collector_paused(), new_bundle(path, overwrite=overwrite) as new:
+    return written(place_of(path), payload, options)
+
+
+def written(path: Place, payload: Payload, options: WriteOptions) -> Path:
+    """As :func:`write`."""
+    fill = _filling(path, payload, options)
+    with collector_paused(), new_bundle(path, overwrite=options.overwrite) as new:
         fill(new)
     return cast("Path", path)  # of a URL a RemotePath, whose users are few
 
 
-def filling(
-    path: Place,
-    payload: Payload,
-    store: Store,
-    *,
-    compress: bool = False,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-) -> Callable[[NewBundle], None]:
-    """A function that writes a payload into a new bundle; the arguments are those of :func:`write`.
+def _filling(path: Place, payload: Payload, options: WriteOptions) -> Callable[[NewBundle], None]:
+    """A function that writes a payload into a new bundle.
 
     Raises:
         SerializationError: The payload is not sound, or could not be read back within the limits.
     """
-    limits = limits or DEFAULT_LIMITS
-    raise_findings(check(payload, limits), str(path))
+    raise_findings(check(payload, options.most), str(path))
+    store = store_named(options.store)
     form_of(path).require(store)
-    store.require_compression(compress=compress)
+    store.require_compression(compress=options.compress)
     records, arrays = payload.document["arrays"], payload.arrays
     if not isinstance(arrays, StoredArrays) or arrays.keys() != records.keys():
         arrays = {name: arrays[name] for name in records}
     if isinstance(arrays, StoredArrays) and arrays.far:
         arrays.expect(records)
-    tick = ticking(progress, records)
+    tick = ticking(options.progress, records)
 
     def write_arrays(place: Target) -> Records:
-        return store.write(place, arrays, compress=compress, tick=tick)
+        return store.write(place, arrays, compress=options.compress, tick=tick)
 
     def fill(new: NewBundle) -> None:
         file = new.named(store.file)
-        written = new.put(file, write_arrays)
-        new.complete(payload.document, written, file, limits)
+        records = new.put(file, write_arrays)
+        new.complete(payload.document, records, file, options.most)
 
     return fill
 
@@ -287,14 +304,9 @@ def _folder(place: Target) -> bytes:
 
 
 def begin(
-    path: str | Place,
+    path: Place,
     make: Callable[[], Payload],
-    store: Store,
-    *,
-    overwrite: bool = False,
-    compress: bool = False,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
+    options: WriteOptions,
     around: AbstractContextManager[object] | None = None,
 ) -> PendingBundle:
     """Begins to write a bundle.
@@ -302,35 +314,23 @@ def begin(
     Args:
         path: The folder or zip.
         make: Returns the payload, whose arrays nobody changes.
-        store: The store. If it writes in the background itself, every process of the program calls this with
-            the same arguments and a path that all see; of arrays that are spread over processes, each has
-            its own part.
-        overwrite: Replace an existing bundle.
-        compress: Compress the arrays.
-        progress: Called with (bytes done, bytes in all), also by the thread that writes.
-        limits: As for :func:`~neuralqx_struct.bundle.write`.
+        options: How it is written; ``progress`` is also called by the thread that writes. If the store writes in the
+            background itself, every process of the program calls this with the same arguments and a path that all see; of
+            arrays that are spread over processes, each has its own part.
         around: Entered before the bundle is begun and left when it is complete, or given up; in the first
             process only.
 
     Raises:
         SerializationError: As :func:`~neuralqx_struct.bundle.write`, as far as it is known now; in all processes.
     """
-    path = place_of(path)
     around = around or nullcontext()
+    store = store_named(options.store)
     if store.begin is not None:
-        return _begin_together(
-            path,
-            make,
-            store,
-            overwrite=overwrite,
-            progress=progress,
-            limits=limits or DEFAULT_LIMITS,
-            around=around,
-        )
-    fill = filling(path, make(), store, compress=compress, progress=progress, limits=limits)
+        return _begin_together(path, make, store, options, around)
+    fill = _filling(path, make(), options)
     with ExitStack() as opened:
         opened.enter_context(around)
-        new = opened.enter_context(new_bundle(path, overwrite=overwrite))
+        new = opened.enter_context(new_bundle(path, overwrite=options.overwrite))
         kept = opened.pop_all()
 
     def complete() -> None:
@@ -344,10 +344,7 @@ def _begin_together(
     path: Place,
     make: Callable[[], Payload],
     store: Store,
-    *,
-    overwrite: bool,
-    progress: Progress | None,
-    limits: Limits,
+    options: WriteOptions,
     around: AbstractContextManager[object],
 ) -> PendingBundle:
     """As :func:`begin`, by all processes of the program."""
@@ -359,16 +356,16 @@ def _begin_together(
         def open_first() -> bytes:
             nonlocal payload, new
             payload = make()
-            raise_findings(check(payload, limits), str(path))
+            raise_findings(check(payload, options.most), str(path))
             form_of(path).require(store)
             if rank():
                 return b""
             opened.enter_context(around)
-            new = opened.enter_context(new_bundle(path, overwrite=overwrite))
+            new = opened.enter_context(new_bundle(path, overwrite=options.overwrite))
             return new.put(store.file, _folder)
 
         target = Path(os.fsdecode(agreed(open_first)[0]))
-        tick = ticking(progress, payload.document["arrays"])
+        tick = ticking(options.progress, payload.document["arrays"])
         records = store.begin(target, payload.arrays, tick=tick)
         kept = opened.pop_all()
 
@@ -376,6 +373,6 @@ def _begin_together(
         with kept:
             written = records()
             if new is not None:
-                new.complete(payload.document, written, store.file, limits)
+                new.complete(payload.document, written, store.file, options.most)
 
     return PendingBundle(path, complete, together=True)

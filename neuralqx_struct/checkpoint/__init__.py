@@ -16,24 +16,25 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import jax
 
 import neuralqx_struct.formats.npz  # noqa: F401 - the default store: a save in a handler shall not find it half imported
-from neuralqx_struct import bundle
 from neuralqx_struct.bundle.writing import (
     PendingBundle,
     begin,
     inside_a_save,
     saving,
     settle,
+    written,
 )
-from neuralqx_struct.checkpoint.loading import (
-    LoadOptions,
-    ReadOptions,
-    from_state_dict,
-    load,
+from neuralqx_struct.checkpoint.loading import from_state_dict, load
+from neuralqx_struct.checkpoint.options import (
+    ExportKeywords,
+    ExportOptions,
+    LoadKeywords,
+    ReadKeywords,
 )
 from neuralqx_struct.checkpoint.payloads import snapshot, to_state_dict
 from neuralqx_struct.fieldspec import Values
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
     from neuralqx_struct.checkpoint.replay import Replay
 
 __all__ = [
-    "ExportOptions",
-    "LoadOptions",
-    "ReadOptions",
+    "ExportKeywords",
+    "LoadKeywords",
+    "ReadKeywords",
     "export",
     "from_state_dict",
     "load",
@@ -56,23 +57,9 @@ __all__ = [
 ]
 
 
-class ExportOptions(TypedDict, total=False):
-    """The options of :func:`export`, for type checkers."""
-
-    overwrite: bool
-    store: str
-    compress: bool
-    metadata: Values | None
-    progress: Progress | None
-    check: bool
-    limits: Limits | None
-    storage_options: Options | None
-    replay: Mapping[str, Replay] | None
-
-
 @overload
 def export(
-    obj: Any, path: str | Place, *, asynchronous: Literal[True], **options: Unpack[ExportOptions]
+    obj: Any, path: str | Place, *, asynchronous: Literal[True], **options: Unpack[ExportKeywords]
 ) -> PendingBundle: ...
 @overload
 def export(
@@ -80,7 +67,7 @@ def export(
     path: str | Place,
     *,
     asynchronous: Literal[False] = False,
-    **options: Unpack[ExportOptions],
+    **options: Unpack[ExportKeywords],
 ) -> Path: ...
 def export(
     obj: Any,
@@ -132,78 +119,55 @@ def export(
         >>> export([1, 2], f"{tempfile.mkdtemp()}/numbers").name
         'numbers'
     """
-    return save(
-        obj,
-        path,
-        asynchronous=asynchronous,
+    options = ExportOptions(
         overwrite=overwrite,
         store=store,
         compress=compress,
         metadata=metadata,
         progress=progress,
+        asynchronous=asynchronous,
         check=check,
         limits=limits,
         storage_options=storage_options,
         replay=replay,
     )
+    return save(obj, path, options)
 
 
 def save(
     obj: Any,
     path: str | Place,
-    *,
-    asynchronous: bool,
-    overwrite: bool = False,
-    store: str = "npz",
-    compress: bool = False,
-    metadata: Values | None = None,
-    progress: Progress | None = None,
-    check: bool = True,
-    limits: Limits | None = None,
-    storage_options: Options | None = None,
-    replay: Mapping[str, Replay] | None = None,
+    options: ExportOptions,
     around: AbstractContextManager[object] | None = None,
 ) -> Path | PendingBundle:
     """As :func:`export`; ``around`` is left when the bundle is complete, and entered by one process only."""
-    path = place_of(path, storage_options)
-    chosen = store_named(store)
+    path = place_of(path, options.storage_options)
+    chosen = store_named(options.store)
+    asynchronous = options.asynchronous
     together = chosen.begin is not None and (asynchronous or jax.process_count() > 1)
-    copy = asynchronous and not together
     alone = not inside_a_save()
 
     def payload() -> Payload:
         if alone:
             settle(path)
         held = snapshot(
-            obj, copy=copy, spread=together, metadata=metadata, check=check, limits=limits
+            obj,
+            copy=asynchronous and not together,
+            spread=together,
+            metadata=options.metadata,
+            check=options.check,
+            limits=options.limits,
         )
-        if not replay:
+        if not options.replay:
             return held
         from neuralqx_struct.checkpoint.replay import with_replays  # few saves keep functions
 
-        return replace(held, document=with_replays(held, obj, replay, limits))
+        return replace(held, document=with_replays(held, obj, options.replay, options.limits))
 
     with saving():
         if not (asynchronous or together):
             held = payload()
             with around or nullcontext():
-                return bundle.write(
-                    path,
-                    held,
-                    overwrite=overwrite,
-                    store=store,
-                    compress=compress,
-                    progress=progress,
-                    limits=limits,
-                )
-        pending = begin(
-            path,
-            payload,
-            chosen,
-            overwrite=overwrite,
-            compress=compress,
-            progress=progress,
-            limits=limits,
-            around=around,
-        )
+                return written(path, held, options)
+        pending = begin(path, payload, options, around)
     return pending if asynchronous else pending.wait()

@@ -22,8 +22,8 @@ from typing import Any, TypeVar, Unpack, overload
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.meshes import Placement, Rules, by_axes, check_rules
 from neuralqx_struct.checkpoint.options import (
-    LoadOptions,
-    ReadOptions,
+    LoadKeywords,
+    ReadKeywords,
     decode_options,
     require_like,
     shardings_like,
@@ -70,17 +70,19 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series, series_of
 from neuralqx_struct.tools.leaves import nodes_with_declarations
 
-__all__ = ["LoadOptions", "ReadOptions", "from_state_dict", "load"]
+__all__ = ["LoadKeywords", "ReadKeywords", "from_state_dict", "load"]
 
 _LOG = logging.getLogger("neuralqx_struct")
 T = TypeVar("T")
 
 
 @overload
-def from_state_dict(payload: Values, *, load_cls: type[T], **options: Unpack[ReadOptions]) -> T: ...
+def from_state_dict(
+    payload: Values, *, load_cls: type[T], **options: Unpack[ReadKeywords]
+) -> T: ...
 @overload
 def from_state_dict(
-    payload: Values, *, load_cls: None = None, **options: Unpack[ReadOptions]
+    payload: Values, *, load_cls: None = None, **options: Unpack[ReadKeywords]
 ) -> Any: ...
 def from_state_dict(
     payload: Values,
@@ -122,9 +124,9 @@ def from_state_dict(
 
 
 @overload
-def load(path: str | Place, *, load_cls: type[T], **options: Unpack[LoadOptions]) -> T: ...
+def load(path: str | Place, *, load_cls: type[T], **options: Unpack[LoadKeywords]) -> T: ...
 @overload
-def load(path: str | Place, *, load_cls: None = None, **options: Unpack[LoadOptions]) -> Any: ...
+def load(path: str | Place, *, load_cls: None = None, **options: Unpack[LoadKeywords]) -> Any: ...
 @bundle.read_again
 @collector_paused()  # the document is freed before the collector runs again
 def load(

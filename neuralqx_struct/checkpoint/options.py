@@ -8,14 +8,15 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import jax
 import numpy as np
 from jax.tree_util import default_registry
 
+from neuralqx_struct.bundle.writing import WriteOptions
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
 from neuralqx_struct.codecs.external import external_name
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
@@ -38,7 +39,18 @@ from neuralqx_struct.printing import brief
 from neuralqx_struct.trees import beside, flattened, is_none, leaves_with_paths, paths_of
 from neuralqx_struct.types.arrays import DtypeHint
 
-__all__ = ["LoadOptions", "ReadOptions", "conversions", "decode_options", "with_reason"]
+if TYPE_CHECKING:
+    from neuralqx_struct.checkpoint.replay import Replay
+
+__all__ = [
+    "ExportKeywords",
+    "ExportOptions",
+    "LoadKeywords",
+    "ReadKeywords",
+    "conversions",
+    "decode_options",
+    "with_reason",
+]
 
 
 _HINT = "pass an object of the structure that was saved, or migrate the payload"
@@ -136,7 +148,7 @@ def _is_placed(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and leaf.committed
 
 
-class ReadOptions(TypedDict, total=False):
+class ReadKeywords(TypedDict, total=False):
     """The options of :func:`from_state_dict` but ``load_cls``, for type checkers."""
 
     select: Any
@@ -153,7 +165,7 @@ class ReadOptions(TypedDict, total=False):
     shardings: Any
 
 
-class LoadOptions(ReadOptions, total=False):
+class LoadKeywords(ReadKeywords, total=False):
     """The options of :func:`load` but ``load_cls``, for type checkers."""
 
     mmap: bool
@@ -162,6 +174,31 @@ class LoadOptions(ReadOptions, total=False):
     rules: Values | None
     progress: Progress | None
     storage_options: Options | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions(WriteOptions):
+    """The arguments of :func:`~neuralqx_struct.export` but the object and its path, passed whole to all that save."""
+
+    metadata: Values | None = None
+    asynchronous: bool = False
+    check: bool = True
+    storage_options: Options | None = None
+    replay: Mapping[str, Replay] | None = None
+
+
+class ExportKeywords(TypedDict, total=False):
+    """The keyword arguments of :func:`~neuralqx_struct.export` but ``asynchronous``, for type checkers."""
+
+    overwrite: bool
+    store: str
+    compress: bool
+    metadata: Values | None
+    progress: Progress | None
+    check: bool
+    limits: Limits | None
+    storage_options: Options | None
+    replay: Mapping[str, Replay] | None
 
 
 def decode_options(

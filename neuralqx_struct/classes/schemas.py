@@ -34,7 +34,7 @@ from neuralqx_struct.schema.uses import remember
 from neuralqx_struct.tools.linting import lint_series
 
 if TYPE_CHECKING:
-    from neuralqx_struct.checkpoint import LoadOptions, ReadOptions
+    from neuralqx_struct.checkpoint import LoadKeywords, ReadKeywords
 
 __all__ = ["Schema", "load_schema"]
 
@@ -94,7 +94,7 @@ class Schema:
         self._series.at(version)
         return Schema(self._series, version)
 
-    def load(self, path: str | Path, **options: Unpack[LoadOptions]) -> Any:
+    def load(self, path: str | Path, **options: Unpack[LoadKeywords]) -> Any:
         """Load a bundle of any version as this version's root class; see :func:`neuralqx_struct.load`."""
         return self.root.load(path, **options)
 
@@ -110,7 +110,7 @@ class Schema:
         values: Values | None = None,
         *,
         storage_options: Values | None = None,
-        **options: Unpack[ReadOptions],
+        **options: Unpack[ReadKeywords],
     ) -> Any:
         """Loads a foreign checkpoint as this version's root class.
 

@@ -147,7 +147,8 @@ class StructDecoder(ClassDecoder):
         copied = held.nbytes <= _SMALL or held.flags.writeable
         if place is None or place == self._near:
             return jnp.array(held) if copied else jax.device_put(held)
-        return jax.device_put(held.copy() if held.flags.writeable else held, place)
+        found: jax.Array = jax.device_put(held.copy() if held.flags.writeable else held, place)
+        return found
 
     @functools.cached_property
     def _near(self) -> Any:

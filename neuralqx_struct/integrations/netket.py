@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from neuralqx_struct.bundle.writing import PendingBundle
-from neuralqx_struct.checkpoint import ExportOptions
+from neuralqx_struct.checkpoint import ExportKeywords
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError, StructError, ValidationError
 from neuralqx_struct.fieldspec import is_struct
@@ -359,7 +359,7 @@ class SeriesCallback(_Callback):  # type: ignore[misc]
         every: int = 1,
         *,
         asynchronous: bool = False,
-        **options: Unpack[ExportOptions],
+        **options: Unpack[ExportKeywords],
     ) -> None:
         if type(every) is not int or every < 1:
             raise ValueError(f"every=: expected a whole number from 1 on, got {brief(every)}")

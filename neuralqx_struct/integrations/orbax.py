@@ -30,8 +30,8 @@ import numpy as np
 
 from neuralqx_struct.bundle.members import formatted, recorded, signed, write_file
 from neuralqx_struct.checkpoint import (
-    LoadOptions,
-    ReadOptions,
+    LoadKeywords,
+    ReadKeywords,
     from_state_dict,
     load,
     to_state_dict,
@@ -264,7 +264,7 @@ class StructRestore(_CheckpointArgs):  # type: ignore[misc]
         load_cls: type | None = None,
         *,
         schema: Schema | str | os.PathLike[str] | None = None,
-        **options: Unpack[LoadOptions],
+        **options: Unpack[LoadKeywords],
     ) -> None:
         if schema is not None:
             if load_cls is not None:
@@ -276,12 +276,12 @@ class StructRestore(_CheckpointArgs):  # type: ignore[misc]
 
     def load(self, path: Path, limits: Limits | None = None) -> Any:
         """Loads a bundle with these options, and with other limits if they have none."""
-        options: LoadOptions = {"limits": limits, **self._options}
+        options: LoadKeywords = {"limits": limits, **self._options}
         if not (path / MANIFEST).exists() and (path / TREE_METADATA).exists():
             return self._load_tree(path, options)
         return load(path, load_cls=self._load_cls, **options)
 
-    def _load_tree(self, path: Path, options: LoadOptions) -> Any:
+    def _load_tree(self, path: Path, options: LoadKeywords) -> Any:
         """Loads an item of a run that began with ``StandardSave`` or ``PyTreeSave``, which names no classes.
 
         Raises:
@@ -298,7 +298,8 @@ class StructRestore(_CheckpointArgs):  # type: ignore[misc]
         tree = handler.restore(_path_of_orbax(path), args=_ocp.args.StandardRestore(like))
         if like is not None or options.get("raw"):
             return tree
-        read: Any = {name: options[name] for name in ReadOptions.__annotations__ if name in options}  # type: ignore[literal-required]
+        given: Any = options
+        read = {name: given[name] for name in ReadKeywords.__annotations__ if name in given}
         return from_state_dict(to_state_dict(tree, copy=False), load_cls=self._load_cls, **read)
 
 

@@ -319,7 +319,7 @@ class Struct(Displayed, metaclass=StructMeta):
         return neuralqx_struct.to_state_dict(self, check=check, copy=copy, limits=limits)
 
     @classmethod
-    def from_state_dict(cls, payload: Values, **options: Unpack[checkpoint.ReadOptions]) -> Self:
+    def from_state_dict(cls, payload: Values, **options: Unpack[checkpoint.ReadKeywords]) -> Self:
         """The inverse of :meth:`to_state_dict`; see :func:`neuralqx_struct.from_state_dict`."""
         given = _wanted(cls, options)
         return cast("Self", neuralqx_struct.from_state_dict(payload, **given))
@@ -330,7 +330,7 @@ class Struct(Displayed, metaclass=StructMeta):
         path: str | Path,
         *,
         asynchronous: Literal[True],
-        **options: Unpack[checkpoint.ExportOptions],
+        **options: Unpack[checkpoint.ExportKeywords],
     ) -> PendingBundle: ...
     @overload
     def export(
@@ -338,14 +338,14 @@ class Struct(Displayed, metaclass=StructMeta):
         path: str | Path,
         *,
         asynchronous: Literal[False] = False,
-        **options: Unpack[checkpoint.ExportOptions],
+        **options: Unpack[checkpoint.ExportKeywords],
     ) -> Path: ...
     def export(
         self,
         path: str | Path,
         *,
         asynchronous: Any = False,
-        **options: Unpack[checkpoint.ExportOptions],
+        **options: Unpack[checkpoint.ExportKeywords],
     ) -> Path | PendingBundle:
         """Save the instance as a bundle; see :func:`neuralqx_struct.export`."""
         written: Path | PendingBundle = neuralqx_struct.export(
@@ -354,7 +354,7 @@ class Struct(Displayed, metaclass=StructMeta):
         return written
 
     @classmethod
-    def load(cls, path: str | Path, **options: Unpack[checkpoint.LoadOptions]) -> Self:
+    def load(cls, path: str | Path, **options: Unpack[checkpoint.LoadKeywords]) -> Self:
         """Load a bundle of this class; see :func:`neuralqx_struct.load`."""
         given = _wanted(cls, options)
         return cast("Self", neuralqx_struct.load(path, **given))
