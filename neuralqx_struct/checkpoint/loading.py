@@ -23,7 +23,9 @@ from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.meshes import Placement, Rules, by_axes, check_rules
 from neuralqx_struct.checkpoint.options import (
     LoadKeywords,
+    LoadOptions,
     ReadKeywords,
+    ReadOptions,
     decode_options,
     require_like,
     shardings_like,
@@ -52,7 +54,7 @@ from neuralqx_struct.fieldspec import Specs, Values, is_struct
 from neuralqx_struct.filters import FilterError
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.formats.store import Progress
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, collector_paused, raise_findings
+from neuralqx_struct.manifest import Limits, collector_paused, raise_findings
 from neuralqx_struct.manifest.check import check_values
 from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, STRUCT
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
@@ -70,7 +72,7 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series, series_of
 from neuralqx_struct.tools.leaves import nodes_with_declarations
 
-__all__ = ["LoadKeywords", "ReadKeywords", "from_state_dict", "load"]
+__all__ = ["from_state_dict", "load"]
 
 _LOG = logging.getLogger("neuralqx_struct")
 T = TypeVar("T")
@@ -88,19 +90,15 @@ def from_state_dict(
     payload: Values,
     *,
     load_cls: type | None = None,
-    limits: Limits | None = None,
-    shardings: Any = None,
-    **options: Any,
+    **options: Unpack[ReadKeywords],
 ) -> Any:
     """The object of a state dict; the inverse of :func:`to_state_dict`.
 
     Args:
         payload: The result of :func:`to_state_dict`.
         load_cls: The class that the root must be.
-        limits: Sizes above which the payload is refused.
-        shardings: As for :func:`load`; without it, those of ``like``.
-        **options: ``select``, ``abstract``, ``as_numpy``, ``unknown``, ``fill``, ``trust``, ``report``, ``raw``,
-            ``dtype`` and ``like`` of :func:`load`.
+        **options: ``select``, ``abstract``, ``as_numpy``, ``unknown``, ``fill``, ``trust``, ``limits``, ``report``, ``raw``,
+            ``dtype``, ``like`` and ``shardings`` of :func:`load`.
 
     Raises:
         SerializationError: The payload is malformed or does not fit, with every problem.
@@ -111,13 +109,11 @@ def from_state_dict(
         raise SerializationError(message, code="NQX401", hint=hint)
     document = {name: value for name, value in payload.items() if name != "array_data"}
     held = Payload(document, payload["array_data"])
-    limits = limits or DEFAULT_LIMITS
-    raise_findings(check_values(document, limits=limits) or check(held, limits))
+    wanted = ReadOptions(load_cls=load_cls, **options)
+    raise_findings(check_values(document, limits=wanted.most) or check(held, wanted.most))
     # The caller can write into the arrays of the payload, so the result gets copies.
-    given = replace(
-        decode_options(load_cls, **options), copies=not isinstance(held.arrays, StoredArrays)
-    )
-    shardings = shardings_like(given.like, shardings, limits)
+    given = replace(decode_options(wanted), copies=not isinstance(held.arrays, StoredArrays))
+    shardings = shardings_like(given.like, wanted)
     placement = None if shardings is None else Placement(shardings)
     value = _restored(held, given, placement)
     return value if placement is None else placement.place(value)
@@ -202,52 +198,64 @@ def load(
         FilterError: ``select`` cannot be read, or matches none of the arrays; it is a ValueError.
         ValueError: ``shardings`` is no prefix of the object, or one of them, or a rule, does not fit its array.
     """
-    if mesh is not None or rules is not None:
-        shardings = _by_axes(mesh, rules, shardings)
-    path = place_of(path, storage_options)
-    options: DecodeOptions | None = None
+    options = LoadOptions(
+        load_cls=load_cls,
+        select=select,
+        abstract=abstract,
+        mmap=mmap,
+        verify=verify,
+        as_numpy=as_numpy,
+        shardings=shardings,
+        mesh=mesh,
+        rules=rules,
+        unknown=unknown,
+        fill=fill,
+        trust=trust,
+        limits=limits,
+        report=report,
+        progress=progress,
+        raw=raw,
+        dtype=dtype,
+        like=like,
+    )
+    return _loaded(place_of(path, storage_options), options)
+
+
+def _loaded(path: Place, options: LoadOptions) -> Any:
+    """As :func:`load`."""
+    if options.mesh is not None or options.rules is not None:
+        options = replace(options, shardings=_by_axes(options))
+    given: DecodeOptions | None = None
     try:
         held = bundle.read(
             path,
-            verify=verify and not abstract,
-            mmap=mmap,
-            limits=limits,
-            progress=progress,
-            part=select is not None,
+            verify=options.verify and not options.abstract,
+            mmap=options.mmap,
+            limits=options.limits,
+            progress=options.progress,
+            part=options.select is not None,
         )
-        options = decode_options(
-            load_cls,
-            select=select,
-            abstract=abstract,
-            as_numpy=as_numpy,
-            unknown=unknown,
-            fill=fill,
-            trust=trust,
-            report=report,
-            raw=raw,
-            dtype=dtype,
-            like=like,
-        )
-        shardings = shardings_like(options.like, shardings, limits or DEFAULT_LIMITS)
+        given = decode_options(options)
+        shardings = shardings_like(given.like, options)
         placement = None if shardings is None else Placement(shardings)
-        value = _restored(held, options, placement)
-        if progress is not None:  # not all bytes need have been read
+        value = _restored(held, given, placement)
+        if options.progress is not None:  # not all bytes need have been read
             total = sum(record.get("nbytes", 0) for record in held.document["arrays"].values())
-            progress(total, total)
+            options.progress(total, total)
     except StructError as error:
-        raise with_reason(error, options).in_file(str(path)) from error.__cause__
-    if rules:
-        check_rules(rules, value)
+        raise with_reason(error, given).in_file(str(path)) from error.__cause__
+    if options.rules:
+        check_rules(options.rules, value)
     return value if placement is None else placement.place(value)
 
 
-def _by_axes(mesh: Any, rules: Rules | None, shardings: Any) -> Any:
+def _by_axes(options: LoadOptions) -> Any:
     """The arguments ``mesh`` and ``rules`` of a load as its argument ``shardings``."""
-    if mesh is None:
+    if options.mesh is None:
         raise ValueError("rules=: expected mesh= beside it, got none")
-    if shardings is not None:
+    if options.shardings is not None:
         raise ValueError("mesh=: expected either mesh= or shardings=, got both")
-    return by_axes(mesh, rules or {})
+    return by_axes(options.mesh, options.rules or {})
 
 
 @within_stack

@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -32,7 +32,7 @@ from neuralqx_struct.fieldspec import Values, is_struct
 from neuralqx_struct.filters import parse
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.formats.store import Progress
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import brief
@@ -46,7 +46,9 @@ __all__ = [
     "ExportKeywords",
     "ExportOptions",
     "LoadKeywords",
+    "LoadOptions",
     "ReadKeywords",
+    "ReadOptions",
     "conversions",
     "decode_options",
     "with_reason",
@@ -125,7 +127,7 @@ def with_code(value: Any, like: Any, report: list[Diagnostic]) -> Any:
     return jax.tree.unflatten(structure, leaves)
 
 
-def shardings_like(like: Any, given: Any, limits: Limits) -> Any:
+def shardings_like(like: Any, options: ReadOptions) -> Any:
     """The shardings of a load: those given, else a function that returns those of ``like``; None without any.
 
     Arrays that JAX placed by itself may lie anywhere.
@@ -134,10 +136,10 @@ def shardings_like(like: Any, given: Any, limits: Limits) -> Any:
         SerializationError: NQX005: ``like`` has too many nodes, or is nested too deeply.
     """
     if like is None:
-        return given
-    _require_bounded(like, limits)
-    if given is not None:
-        return given
+        return options.shardings
+    _require_bounded(like, options.most)
+    if options.shardings is not None:
+        return options.shardings
     found = {path: leaf.sharding for path, leaf in leaves_with_paths(like) if _is_placed(leaf)}
     return (lambda path, _: found.get(tuple(path))) if found else None
 
@@ -201,21 +203,45 @@ class ExportKeywords(TypedDict, total=False):
     replay: Mapping[str, Replay] | None
 
 
-def decode_options(
-    load_cls: Any,
-    *,
-    select: Any = None,
-    abstract: bool = False,
-    as_numpy: bool = False,
-    unknown: Unknown = "error",
-    fill: Values | None = None,
-    trust: Iterable[str] = (),
-    report: list[Diagnostic] | None = None,
-    raw: bool = False,
-    dtype: Any = None,
-    like: Any = None,
-) -> DecodeOptions:
-    """The load options as one record; the package of the requested class is trusted."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The arguments of :func:`~neuralqx_struct.from_state_dict` but the payload, passed whole to all that read."""
+
+    load_cls: Any = None
+    select: Any = None
+    abstract: bool = False
+    as_numpy: bool = False
+    unknown: Unknown = "error"
+    fill: Values | None = None
+    trust: Sequence[str] = ()
+    limits: Limits | None = None
+    report: list[Diagnostic] | None = None
+    raw: bool = False
+    dtype: Any = None
+    like: Any = None
+    shardings: Any = None
+
+    @property
+    def most(self) -> Limits:
+        """The limits, by default those of every reader."""
+        return self.limits or DEFAULT_LIMITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions(ReadOptions):
+    """The arguments of :func:`~neuralqx_struct.load` but the path, passed whole to all that read."""
+
+    mmap: bool = True
+    verify: bool = True
+    mesh: Any = None
+    rules: Any = None
+    progress: Progress | None = None
+
+
+def decode_options(given: ReadOptions) -> DecodeOptions:
+    """The options as the decoder takes them; the package of the requested class is trusted."""
+    load_cls, fill, like = given.load_cls, given.fill, given.like
+    trust, select, unknown, raw = given.trust, given.select, given.unknown, given.raw
     if unknown not in ("error", "warn", "drop"):
         raise ValueError(f"unknown=: expected 'error', 'warn' or 'drop', got {unknown!r}")
     if raw:
@@ -236,11 +262,11 @@ def decode_options(
         unknown=unknown,
         fill=dict(fill or {}),
         root=load_cls,
-        report=[] if report is None else report,
+        report=[] if given.report is None else given.report,
         raw=raw,
-        abstract=abstract,
-        as_numpy=as_numpy,
-        conversions={} if dtype is None else conversions(dtype),
+        abstract=given.abstract,
+        as_numpy=given.as_numpy,
+        conversions={} if given.dtype is None else conversions(given.dtype),
         like=like,
     )
 

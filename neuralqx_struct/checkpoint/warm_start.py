@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.checkpoint.options import decode_options
+from neuralqx_struct.checkpoint.options import ReadOptions, decode_options
 from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.external import external_name
 from neuralqx_struct.codecs.jax import NAMED_CODECS, StructDecoder
@@ -232,7 +232,7 @@ class _Stored(NamedTuple):
 
 def _stored_leaves(payload: Payload) -> dict[str, _Stored]:
     """The arrays and numbers of a payload by their paths, as numpy arrays that are mapped or read when they are used."""
-    options = decode_options(None, as_numpy=True, raw=True)
+    options = decode_options(ReadOptions(as_numpy=True, raw=True))
     decoder = StructDecoder(payload.arrays, options)
     decoder.codecs = NAMED_CODECS
     tree = decoder.decode(payload.document["manifest"])
