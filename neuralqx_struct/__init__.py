@@ -26,9 +26,6 @@ def _read_homes() -> dict[str, str]:
 
 
 _PUBLIC = _read_homes()
-#: What the classes of the user call of the layers above them.
-_INTERNAL = {"check_of_class": "neuralqx_struct.classes.bound_checks"}
-_HOMES = {**_PUBLIC, **_INTERNAL}
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
 
@@ -37,12 +34,12 @@ _importing = threading.RLock()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _PUBLIC:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
     try:
         with _importing:
-            value = _imported(_HOMES[name], name)
+            value = _imported(_PUBLIC[name], name)
     except ModuleNotFoundError as error:
         if error.name not in ("jax", "jaxlib"):
             raise

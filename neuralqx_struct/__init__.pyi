@@ -1,8 +1,5 @@
 # The public names and their homes: read by type checkers and editors, and by __init__.py when a name is used.
 
-import collections.abc
-import typing
-
 from neuralqx_struct import container as container
 from neuralqx_struct import filters as filters
 from neuralqx_struct.checkpoint import export as export
@@ -80,7 +77,3 @@ from neuralqx_struct.trees import partition as partition
 from neuralqx_struct.trees import split as split
 
 __version__: str
-
-def check_of_class(
-    cls: type, fields: tuple[str, ...]
-) -> collections.abc.Callable[[typing.Any], list[Diagnostic]]: ...

@@ -21,11 +21,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from neuralqx_struct.documents.instances import is_jax_array
 from neuralqx_struct.errors import Diagnostic, ValidationError, within_stack
 from neuralqx_struct.fieldspec import FieldKind, is_struct
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import brief, brief_array
-from neuralqx_struct.struct.equality import is_jax_array, same_static
+from neuralqx_struct.struct.equality import same_static
 from neuralqx_struct.trees import beside, children_of, leaves_with_paths
 
 T = TypeVar("T")

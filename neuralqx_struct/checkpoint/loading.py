@@ -11,8 +11,6 @@ Example:
 
 from __future__ import annotations
 
-import enum
-import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -32,13 +30,7 @@ from neuralqx_struct.checkpoint.options import (
     with_code,
     with_reason,
 )
-from neuralqx_struct.classes.documents import (
-    bound_document,
-    bound_documents,
-    document_of,
-    migrate_fields,
-    series_of_class,
-)
+from neuralqx_struct.checkpoint.versions import in_versions_of_reader
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
 from neuralqx_struct.codecs.jax import StructDecoder, abstract_leaf
 from neuralqx_struct.errors import (
@@ -49,27 +41,20 @@ from neuralqx_struct.errors import (
     has_errors,
     within_stack,
 )
-from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.fieldspec import Specs, Values, is_struct
 from neuralqx_struct.filters import FilterError
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.formats.store import Progress
 from neuralqx_struct.manifest import Limits, collector_paused, raise_findings
 from neuralqx_struct.manifest.check import check_values
-from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, STRUCT
+from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY
 from neuralqx_struct.manifest.payload import Payload, StoredArrays, check
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.references import (
-    SchemaRef,
     class_ref,
     defined_again,
     find_class,
-    stored_class,
 )
-from neuralqx_struct.schema.bounds import unchecked_patterns
-from neuralqx_struct.schema.lock import same_payloads, schema_member
-from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.series import Series, carried_series, series_of
 from neuralqx_struct.tools.leaves import nodes_with_declarations
 
 __all__ = ["from_state_dict", "load"]
@@ -271,9 +256,7 @@ def _restored(payload: Payload, options: DecodeOptions, placement: Placement | N
         SerializationError: The payload does not fit, with every problem.
     """
     reported = len(options.report)
-    if not options.raw:
-        payload, known = _migrated(payload, options)
-        options = _with_classes(options, known)
+    payload, options = in_versions_of_reader(payload, options)
     if not options.abstract and isinstance(payload.arrays, StoredArrays) and payload.arrays.far:
         payload.arrays.expect(_names(payload.document, options))
     if placement is not None:
@@ -302,37 +285,6 @@ def _restored(payload: Payload, options: DecodeOptions, placement: Placement | N
         hint = did_you_mean(name, decoder.seen_fields) or "leave it out"
         raise SerializationError(message, path="$", code="NQX415", hint=hint)
     return value
-
-
-def _migrated(payload: Payload, options: DecodeOptions) -> tuple[Payload, Mapping[str, Series]]:
-    """The payload in the version of the reader, and the schemas by identity."""
-    carried = carried_series(payload.document)
-    root = None if options.root is None else stored_class(options.root)
-    series, target = series_of_class(root), document_of(root)
-    given: dict[str, Any] = {
-        "unknown": options.unknown,
-        "report": options.report,
-        "trust": options.trust,
-    }
-    if target is not None and series is not None:
-        stored = payload.document.get("schema")
-        # A struct can predate the schema of its Python class; it is then read without one.
-        plain = not STRUCT.matches(payload.document["manifest"])
-        named = stored is not None or plain or bound_document(root) is None
-        current = stored is not None and stored == schema_member(target)
-        if named and not current and not _holds_subclass(payload, root, options):
-            payload = resolve(payload, series, to=target.version, **given)
-    elif carried and root is not None and target is None and is_struct(root):
-        payload = migrate_fields(payload, root, carried, **given)
-    if series is None:
-        return payload, carried
-    # The reader's documents and those that they use take precedence; the bundle's add versions that it lacks.
-    used = [] if target is None else target.closure()[1:]
-    known = carried
-    for own in (series, *(series_of([document]) for document in used)):
-        others = carried[own.id].documents.values() if own.id in carried else ()
-        known = {**known, own.id: own.merged(others)}
-    return payload, known
 
 
 def _require_class(value: Any, load_cls: Any) -> None:
@@ -366,58 +318,3 @@ def _names(document: Values, options: DecodeOptions) -> Iterable[str]:
             if leaf is not None and options.select.predicate(path, leaf):
                 found[(node["data"] if PRNG_KEY.matches(node) else node)["name"]] = None
     return found
-
-
-def _holds_subclass(payload: Payload, root: Any, options: DecodeOptions) -> bool:
-    """True if the root was saved as a Python class that adds fields to the requested class."""
-    node = payload.document["manifest"]
-    if "schema" in payload.document or not isinstance(node, Mapping):
-        return False
-    ref = node["type"] if STRUCT.matches(node) else None
-    found = find_class(ref, trust=options.trust) if isinstance(ref, str) else None
-    return found is not None and issubclass(found, root)
-
-
-def _with_classes(options: DecodeOptions, known: Mapping[str, Series]) -> DecodeOptions:
-    """The options with functions that find the class of a schema reference, or build it.
-
-    Args:
-        options: The load options.
-        known: The schemas by identity.
-    """
-    root = None if options.root is None else stored_class(options.root)
-    noted = set[str]()
-
-    def note(document: Document) -> None:
-        """Reports the patterns of a document that are not checked; one in a file has none."""
-        if (ref := document.ref(document.root)) not in noted:
-            noted.add(ref)
-            for each in unchecked_patterns(document):
-                place = f"$.schemas{each.path.removeprefix('$')}"
-                options.report.append(replace(each, path=place))
-
-    @functools.cache
-    def build(ref: str) -> type | None:
-        wanted = SchemaRef.parse(ref)
-        if wanted is None:
-            return None
-        series = known.get(wanted.id)
-        document = None if series is None else series.documents.get(wanted.version)
-        for own in bound_documents(ref, root):
-            # A class with another meaning of this version number is passed over.
-            if document is None or same_payloads(own.document, document):
-                note(own.document)
-                return own.classes.get(wanted.name)
-        if series is None or document is None:
-            return None
-        from neuralqx_struct.classes.compiler import classes_of
-
-        note(document)
-        cls: type | None = classes_of(series, document.version).get(wanted.name)
-        return cls
-
-    @functools.cache
-    def choices(ref: str, cls: type) -> Mapping[str, type[enum.Enum]]:
-        return next((own.enums[cls] for own in bound_documents(ref, root) if cls in own.enums), {})
-
-    return replace(options, build_class=build, choices=choices)

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from neuralqx_struct.checkpoint.metadata import plain_metadata
-from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.jax import StructEncoder
+from neuralqx_struct.documents.bound import document_of, series_of_class
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import SerializationError, within_stack
 from neuralqx_struct.fieldspec import Values

@@ -1,6 +1,6 @@
 """The schema of any object that can be saved: :func:`schema_of` for Struct classes, instances and trees.
 
-Classes are written by ``classes/writer.py``; trees are encoded without data and drafted by ``tools/drafts.py``.
+Classes are written by ``documents/writer.py``; trees are encoded without data and drafted by ``tools/drafts.py``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from neuralqx_struct.classes.documents import class_schema, document_of
+from neuralqx_struct.classes.documents import class_schema
 from neuralqx_struct.codecs.external import external_name
 from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.codecs.nodes import unsaveable
+from neuralqx_struct.documents.bound import document_of
 from neuralqx_struct.errors import Diagnostic, within_stack
 from neuralqx_struct.manifest.kinds import EXTERNAL
 from neuralqx_struct.paths import FieldName, format_path

@@ -26,9 +26,9 @@ import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.options import ReadOptions, decode_options
-from neuralqx_struct.classes.documents import document_of, series_of_class
 from neuralqx_struct.codecs.external import external_name
 from neuralqx_struct.codecs.jax import NAMED_CODECS, StructDecoder
+from neuralqx_struct.documents.bound import document_of, series_of_class
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.dtypes.casts import cast
 from neuralqx_struct.errors import (

@@ -115,7 +115,7 @@ def _require_jax() -> None:
 
 
 def _compile(document: Document, name: str, *, stacked: bool) -> Any:
-    from neuralqx_struct.classes.instance_checks import InstanceCheck
+    from neuralqx_struct.documents.instance_checks import InstanceCheck
     from neuralqx_struct.stacking import item_of
     from neuralqx_struct.struct import Struct
     from neuralqx_struct.struct.meta import StructMeta

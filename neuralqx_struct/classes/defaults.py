@@ -139,7 +139,7 @@ def complete(
     Raises:
         ValidationError: NQX108: the other fields do not fix the sizes of some, with every problem of those fields before it.
     """
-    from neuralqx_struct.classes.live_values import see_value
+    from neuralqx_struct.documents.live_values import see_value
 
     missing = [name for name in makers if isinstance(values.get(name), SizedDefault)]
     if not missing:
@@ -231,7 +231,7 @@ def shaped_result(
     """A function of the results of a derived field that gives each the form of its type; ``where`` names the field."""
 
     def see(value: Any) -> Seen:
-        from neuralqx_struct.classes.live_values import see_value
+        from neuralqx_struct.documents.live_values import see_value
 
         return see_value(value)
 
@@ -243,7 +243,7 @@ def _number(result: Any) -> Any:
     """The Python number of an array without axes; other results as they are."""
     if not hasattr(result, "shape"):
         return result
-    from neuralqx_struct.classes.live_values import number_of_array
+    from neuralqx_struct.documents.live_values import number_of_array
 
     return number_of_array(result)
 
@@ -256,7 +256,7 @@ def sizes_of_instance(
         return None
 
     def sizes(instance: Any) -> dict[str, int]:
-        from neuralqx_struct.classes.live_values import see_value
+        from neuralqx_struct.documents.live_values import see_value
 
         missing: list[str] = []
         for lead in range(_MOST_AXES):  # of an instance that was stacked, or made by jax.vmap

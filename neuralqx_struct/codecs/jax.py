@@ -30,6 +30,7 @@ from neuralqx_struct.codecs.pytrees import (
     registered_spec,
     stored_keys,
 )
+from neuralqx_struct.documents.binding import ClassDocument
 from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named
 from neuralqx_struct.dtypes.casts import cast as cast_array
 from neuralqx_struct.errors import Diagnostic, MigrationError, SerializationError, StructError
@@ -38,7 +39,6 @@ from neuralqx_struct.manifest.kinds import ARRAY, KINDS, PRNG_KEY
 from neuralqx_struct.manifest.payload import Region, StoredArrays
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.printing import brief_array
-from neuralqx_struct.struct.binding import ClassDocument
 from neuralqx_struct.struct.equality import is_key_array
 
 Node = Any

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.tree_util import PyTreeDef, default_registry
 
-from neuralqx_struct.classes.documents import bound_document
 from neuralqx_struct.codecs.classes import (
     CHANGED,
     ClassDecoder,
@@ -28,6 +27,7 @@ from neuralqx_struct.codecs.classes import (
 )
 from neuralqx_struct.codecs.external import AUX, child_keys, decode_member, given_or_default
 from neuralqx_struct.codecs.nodes import Codec, Encoder, unsaveable
+from neuralqx_struct.documents.bound import bound_document
 from neuralqx_struct.errors import (
     MOST_HINTS,
     Diagnostic,

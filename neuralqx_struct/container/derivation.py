@@ -23,11 +23,12 @@ import jax
 import numpy as np
 from jax.tree_util import GetAttrKey
 
+from neuralqx_struct.documents.instances import Pair
 from neuralqx_struct.errors import Diagnostic, SerializationError, ValidationError
 from neuralqx_struct.fieldspec import Names, Values, is_struct
 from neuralqx_struct.matching import match, unknown_field, without_value
 from neuralqx_struct.references import class_ref
-from neuralqx_struct.struct.pytree import Layout, Pair
+from neuralqx_struct.struct.pytree import Layout
 from neuralqx_struct.struct.registration import Flat, names_of, register_pytree_type
 
 C = TypeVar("C")

@@ -71,6 +71,8 @@ class Param(Struct):
         (('model', None), ['lora', 'trainable'])
     """
 
+    __nqx_unwritten__ = True  # a schema-made struct would lack the methods
+
     value: Any
     trainable: bool = field(static=True, default=True, converter=_bool)
     metadata: Values = field(static=True, default=Metadata(), converter=_metadata)
@@ -169,6 +171,8 @@ class Params(Struct):
         >>> jax.tree.map(lambda w: w - 0.5, trainable).merge(other)[("net", "w")].value
         0.5
     """
+
+    __nqx_unwritten__ = True  # a schema-made struct would lack the methods
 
     tree: Mapping[Any, Any] = field(
         default_factory=PathTree, converter=_by_path, doc="Parameters, as dicts of dicts."

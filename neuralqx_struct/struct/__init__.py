@@ -29,13 +29,14 @@ import jax
 # The one import against the order of packages: the methods that save and load reach the public functions through
 # the lazy names of the root package, because a Struct has these methods and whoever saves or loads needs Struct.
 import neuralqx_struct
+from neuralqx_struct.documents.instances import MARK, is_frozen, put
 from neuralqx_struct.errors import FrozenStructError, did_you_mean
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, Names, Values, is_struct
 from neuralqx_struct.paths import PathTree
 from neuralqx_struct.struct.display import Displayed
 from neuralqx_struct.struct.lifecycle import build, convert, finish, read_missing, rederive
 from neuralqx_struct.struct.meta import StructMeta
-from neuralqx_struct.struct.pytree import MARK, is_frozen, put, store_pair
+from neuralqx_struct.struct.pytree import store_pair
 
 if TYPE_CHECKING:
     from neuralqx_struct import checkpoint

@@ -13,6 +13,7 @@ from dataclasses import InitVar
 from textwrap import indent
 from typing import Any
 
+from neuralqx_struct.documents.instances import MARK, is_frozen, put
 from neuralqx_struct.errors import FrozenStructError, ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldSpec, Hook, Specs, Values
 from neuralqx_struct.printing import Text
@@ -26,7 +27,6 @@ from neuralqx_struct.struct.lifecycle import (
     note_converter,
     untraced,
 )
-from neuralqx_struct.struct.pytree import MARK, is_frozen, put
 
 _FACTORY = Text("<factory>")
 _MOST_ARGUMENTS = 500

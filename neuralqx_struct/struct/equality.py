@@ -58,20 +58,6 @@ def is_array(value: Any) -> bool:
     return isinstance(value, (np.ndarray, jax.Array))
 
 
-#: Classes of JAX arrays met so far, tracers too: isinstance is slow for them.
-JAX_ARRAYS: set[type] = set()
-
-
-def is_jax_array(value: Any) -> bool:
-    """True for JAX arrays, tracers among them."""
-    if type(value) in JAX_ARRAYS:
-        return True
-    if isinstance(value, jax.Array):
-        JAX_ARRAYS.add(type(value))
-        return True
-    return False
-
-
 def is_key_array(value: Any) -> bool:
     """True for typed PRNG keys."""
     if not isinstance(value, jax.Array):

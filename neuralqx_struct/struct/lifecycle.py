@@ -14,11 +14,12 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
+from neuralqx_struct.documents.instances import MARK, Pair
 from neuralqx_struct.errors import Diagnostic, StructError, ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, Values
 from neuralqx_struct.printing import brief
 from neuralqx_struct.struct.equality import EXACT_TYPES, static_key
-from neuralqx_struct.struct.pytree import MARK, Pair, load_pair, store_pair
+from neuralqx_struct.struct.pytree import load_pair, store_pair
 
 try:  # JAX has no public function that returns whether it is tracing
     from jax._src.core import trace_state_clean

@@ -12,6 +12,13 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, dataclass_transform
 
+from neuralqx_struct.documents.binding import (
+    SchemaBinding,
+    check_keywords,
+    schema_binding,
+)
+from neuralqx_struct.documents.bound_checks import BoundCheck
+from neuralqx_struct.documents.hints import annotations_in
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.fieldspec import (
     MISSING,
@@ -24,16 +31,9 @@ from neuralqx_struct.fieldspec import (
 )
 from neuralqx_struct.references import bind, register_ref
 from neuralqx_struct.schema.migration import Migration
-from neuralqx_struct.struct.binding import (
-    BoundCheck,
-    SchemaBinding,
-    check_keywords,
-    schema_binding,
-)
 from neuralqx_struct.struct.constructor import INIT_VARS, generate_init, is_straight, refuse_frozen
 from neuralqx_struct.struct.declarations import (
     InitVarSpec,
-    annotations_in,
     check_static_default,
     derive_hook,
     own_fields,

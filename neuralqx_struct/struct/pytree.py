@@ -35,23 +35,17 @@ import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Any
 
 from jax.core import Tracer
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, register_pytree_with_keys
 
+from neuralqx_struct.documents.instances import MARK, Pair, put
 from neuralqx_struct.errors import Diagnostic, ValidationError
 from neuralqx_struct.fieldspec import FieldKind, FieldSpec, Hook, Names, Specs, Values, tagged
 from neuralqx_struct.paths import FieldName, Path, PathTree
 from neuralqx_struct.struct.equality import EXACT_TYPES, OpaqueRef, static_key
 
-Pair = tuple[tuple[Any, ...], tuple[Any, ...]]
-
-#: The attribute of an instance that passed the check of its class and cannot change; see ``classes/instance_checks.py``.
-MARK: Final = "_nqx_mark"
-
-#: ``put(instance, name, value)`` sets an attribute of a frozen instance.
-put: Callable[[Any, str, Any], None] = object.__setattr__
 _get: Callable[[Any, str], Any] = object.__getattribute__
 
 
@@ -68,11 +62,6 @@ def load_pair(instance: Any) -> Pair:
     """
     pair: Pair = _get(instance, "_nqx_pair")
     return pair
-
-
-def is_frozen(instance: Any) -> bool:
-    """True once the pair is stored."""
-    return "_nqx_pair" in instance.__dict__
 
 
 def peek(instance: Any, name: str) -> Any:

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, dataclass
 
 from jax.tree_util import GetAttrKey, register_pytree_node, register_pytree_with_keys
 
+from neuralqx_struct.documents.instances import Pair
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.fieldspec import Hook, Names, field, is_struct
 from neuralqx_struct.references import class_ref, find_class, register_ref
 from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.declarations import required_positional
 from neuralqx_struct.struct.meta import StructABCMeta, StructMeta
-from neuralqx_struct.struct.pytree import Layout, Pair
+from neuralqx_struct.struct.pytree import Layout
 
 __all__ = [
     "dataclass",

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float32, Float64, Int8
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct import references as registry
-from neuralqx_struct.classes.documents import series_of_class
+from neuralqx_struct.documents.bound import series_of_class
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema import uses

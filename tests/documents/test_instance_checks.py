@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from neuralqx_struct.classes import instance_checks as instances
-from neuralqx_struct.classes.instance_checks import InstanceCheck, see_value
+from neuralqx_struct.documents import instance_checks as instances
+from neuralqx_struct.documents.instance_checks import InstanceCheck, see_value
 from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.schema.conformance import conform
 from tests.builders import cases, every

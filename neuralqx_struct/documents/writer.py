@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
-from neuralqx_struct.classes.annotations import type_of
+from neuralqx_struct.documents.annotations import type_of
+from neuralqx_struct.documents.binding import ClassDocument, SchemaBinding
+from neuralqx_struct.documents.hints import annotation_of
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec
 from neuralqx_struct.references import SchemaRef, stored_class
@@ -31,8 +33,6 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.text import path_keys
 from neuralqx_struct.schema.uses import among, link
-from neuralqx_struct.struct.binding import ClassDocument, SchemaBinding
-from neuralqx_struct.struct.declarations import annotation_of
 from neuralqx_struct.types import Named, Type, type_names
 from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.records import type_of_class, walk_type

@@ -1,4 +1,4 @@
-"""neuralqx_struct.classes.writer: text that reads back equal, and documents from classes."""
+"""neuralqx_struct.documents.writer: text that reads back equal, and documents from classes."""
 
 import enum
 import keyword

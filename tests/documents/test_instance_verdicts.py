@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.classes.instance_checks import see_value
+from neuralqx_struct.documents.instance_checks import see_value
 from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.conformance import conform

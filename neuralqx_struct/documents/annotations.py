@@ -19,7 +19,6 @@ from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtypes_of
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.fieldspec import is_struct
-from neuralqx_struct.params import Param, Params
 from neuralqx_struct.types import (
     Array,
     DictOf,
@@ -90,7 +89,7 @@ def _type_of_class(cls: type, naming: Naming) -> Type | None:
         return scalar
     if issubclass(cls, enum.Enum) and not issubclass(cls, enum.Flag):
         return Named(naming.name_of(cls))
-    if issubclass(cls, (Param, Params)):  # a schema-made struct would lack their methods
+    if getattr(cls, "__nqx_unwritten__", False):
         return PyTree()
     return naming.struct(cls) if is_struct(cls) else None
 

@@ -1,7 +1,7 @@
 """Schema bindings: ``class State(Struct, schema="lab.state", version=2, migrations=[...])``.
 
 Owns the keywords of such a class statement (:class:`SchemaBinding`); ``references.py`` has the table of bound classes.
-``classes/documents.py`` derives the schema document of a bound class.
+``bound.py`` derives the schema document of a bound class.
 
 Example:
     >>> schema_binding("State", "lab.state", 2, [])
@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
-import neuralqx_struct
 from neuralqx_struct.errors import Diagnostic, did_you_mean
-from neuralqx_struct.fieldspec import Names, Specs, Values
+from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import IDENTITY
 from neuralqx_struct.schema.migration import Migration, Step, StepItem
@@ -78,43 +77,6 @@ class ClassDocument:
     refs: Mapping[type, str]
     enums: Mapping[type, Mapping[str, type[enum.Enum]]]
     notes: tuple[Diagnostic, ...]
-
-
-class BoundCheck:
-    """The check of a class with ``schema=``: each instance against the document of the class.
-
-    The document is written for the first instance, because annotations may name classes that are defined later.
-
-    Args:
-        cls: The class.
-    """
-
-    def __init__(self, cls: type) -> None:
-        self._cls: Any = cls
-        self._check: Any = None
-        #: As of ``classes/instance_checks.py``: the mark of an instance like one that was valid before, or None.
-        self.known: Callable[..., Any] = _not_known
-
-    @property
-    def fields(self) -> Names:
-        """The fields whose values :attr:`known` gets."""
-        specs: Specs = self._cls.__nqx_fields__
-        return tuple(name for name, spec in specs.items() if not spec.is_derived)
-
-    def known_pair(self, cls: Any, pair: Any) -> Any:
-        """The same as :attr:`known`, for an instance with such a pair."""
-        return None if self._check is None else self._check.known_pair(cls, pair)
-
-    def __call__(self, instance: Any) -> list[Diagnostic]:
-        """Returns everything that is wrong with an instance."""
-        if self._check is None:
-            self._check = neuralqx_struct.check_of_class(self._cls, self.fields)
-            self.known = self._check.known
-        return self._check(instance)  # type: ignore[no-any-return]
-
-
-def _not_known(*_: Any) -> None:
-    """No document yet, so no instance was valid before."""
 
 
 def check_keywords(name: str, bases: tuple[type, ...], unknown: Values) -> None:

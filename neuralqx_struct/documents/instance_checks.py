@@ -18,7 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from neuralqx_struct.classes.live_values import WithoutData, plain_scalar, see_value
+from neuralqx_struct.documents.instances import (
+    JAX_ARRAYS,
+    MARK,
+    Pair,
+    is_frozen,
+    is_jax_array,
+    put,
+)
+from neuralqx_struct.documents.live_values import WithoutData, plain_scalar, see_value
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.expressions.functions import Items, is_a_struct, names_read
@@ -27,8 +35,6 @@ from neuralqx_struct.fieldspec import Names, is_struct
 from neuralqx_struct.schema.conformance import Seen, conform
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
-from neuralqx_struct.struct.equality import JAX_ARRAYS, is_jax_array
-from neuralqx_struct.struct.pytree import MARK, Pair, is_frozen, put
 from neuralqx_struct.types import type_of_class, walk_type
 
 # ---------------------------------------------------------------------------------------------------------------------
