@@ -202,12 +202,14 @@ def load(
         raw=raw,
         dtype=dtype,
         like=like,
+        storage_options=storage_options,
     )
-    return _loaded(place_of(path, storage_options), options)
+    return _loaded(path, options)
 
 
-def _loaded(path: Place, options: LoadOptions) -> Any:
+def _loaded(path: str | Place, options: LoadOptions) -> Any:
     """As :func:`load`."""
+    path = place_of(path, options.storage_options)
     if options.mesh is not None or options.rules is not None:
         options = replace(options, shardings=_by_axes(options))
     given: DecodeOptions | None = None

@@ -236,6 +236,7 @@ class LoadOptions(ReadOptions):
     mesh: Any = None
     rules: Any = None
     progress: Progress | None = None
+    storage_options: Options | None = None
 
 
 def decode_options(given: ReadOptions) -> DecodeOptions:

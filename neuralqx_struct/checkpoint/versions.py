@@ -2,6 +2,12 @@
 
 A payload of another version of a schema is migrated by ``evolution/``. The classes are those that Python has for the versions
 of the schemas; the others are built from the documents.
+
+Example:
+    >>> from neuralqx_struct.checkpoint.payloads import snapshot
+    >>> payload, options = in_versions_of_reader(snapshot([1, 2], copy=True), DecodeOptions())
+    >>> payload.document["manifest"]["items"], options.build_class("lab.net@1:Net") is None
+    ([1, 2], True)
 """
 
 from __future__ import annotations

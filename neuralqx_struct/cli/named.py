@@ -73,6 +73,7 @@ def struct_class(name: str) -> type:
     Raises:
         SchemaError: There is no such module or class.
     """
+    import neuralqx_struct.struct  # noqa: F401 - without JAX the error names it
     from neuralqx_struct.fieldspec import is_struct
     from neuralqx_struct.references import import_trusted
 
