@@ -387,6 +387,10 @@ class BundleArrays(StoredArrays):
         """True for an array that its file has at hand."""
         return self._homes[name][0].at_hand(name)
 
+    def divisible(self, name: str) -> bool:
+        """True for an array that its file divides."""
+        return self._homes[name][0].divisible(name)
+
     def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
         """Yields parts of one array."""
         arrays, file = self._homes[name]

@@ -1,11 +1,12 @@
 """Arrays that are not read yet, and the operations on them that migration steps and layouts share.
 
-A :class:`Part` of a :class:`Source`, :class:`Changed` by operations and :class:`Joined` with others, knows its dtype and
-shape. Reading it computes it. A region of it reads no more of its sources than that needs, where the operations allow it.
+A :class:`Part` of a source, which is any array that can be read, :class:`Changed` by operations and :class:`Joined` with others,
+knows its dtype and shape. Reading it computes it. A region of it reads no more of its sources than that needs, where the
+operations allow it.
 
 Example:
     >>> import numpy as np
-    >>> rows = Part.of(Source("float32", (6, 4), lambda: np.arange(24, dtype="float32").reshape(6, 4)))
+    >>> rows = Part.of(ForeignArray("float32", (6, 4), lambda: np.arange(24, dtype="float32").reshape(6, 4)))
     >>> made = Joined([rows.window(0, 0, 1), rows.window(0, 3, 2)], 0).transposed((1, 0)).reshaped((2, 2, 3))
     >>> made.shape, made.read()[0].tolist()
     ((2, 2, 3), [[0.0, 12.0, 16.0], [1.0, 13.0, 17.0]])
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.dtypes.casts import cast
+from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.manifest.payload import Region
 
 if TYPE_CHECKING:
@@ -221,26 +223,7 @@ class Computation(Elementwise):
 # Arrays.
 
 #: Returns the elements of a part, or of a region of it.
-Reader = Callable[["Part", "Region | None"], "NumpyArray | None"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
-    """An array that can be read.
-
-    Attributes:
-        dtype: Its dtype.
-        shape: Its shape.
-        read: Reads it.
-        slices: Reads a region, if there is a cheaper way to it than ``read``.
-        cheap: True if reading it again costs nothing, as in a mapped file or in memory.
-    """
-
-    dtype: str
-    shape: Sizes
-    read: Callable[[], NumpyArray]
-    slices: Callable[[Region], NumpyArray] | None = None
-    cheap: bool = False
+Reader = Callable[["Part", "Region | None"], "NumpyArray"]
 
 
 class LazyArray(ABC):
@@ -266,14 +249,16 @@ class LazyArray(ABC):
         """Yields the parts of sources that it is made of."""
 
     @abstractmethod
-    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray | None:
-        """Its elements, or those of a region; None if a region needs more than regions of the sources."""
+    def needs(self, region: Region) -> list[tuple[Part, Region]] | None:
+        """The regions of parts that a region is made of, in the order in which :meth:`view` reads them; None if it needs more."""
+
+    @abstractmethod
+    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray:
+        """Its elements, or those of a region that :meth:`needs` has an answer for."""
 
     def read(self, reader: Reader | None = None) -> NumpyArray:
         """Its elements in C order."""
-        made = self.view(reader or Part.take)
-        assert made is not None  # only a region can be refused
-        return compact(made)
+        return compact(self.view(reader or Part.take))
 
     def changed(self, operation: Operation) -> LazyArray:
         """The result of an operation."""
@@ -318,13 +303,13 @@ class Part(LazyArray):
 
     __slots__ = ("axes", "dtype", "region", "shape", "source")
 
-    def __init__(self, source: Source, region: Region, axes: Sizes) -> None:
+    def __init__(self, source: ForeignArray, region: Region, axes: Sizes) -> None:
         self.source, self.region, self.axes = source, region, axes
         self.dtype = source.dtype
         self.shape = sizes_of([region[axis] for axis in axes])
 
     @classmethod
-    def of(cls, source: Source) -> Self:
+    def of(cls, source: ForeignArray) -> Self:
         """All of a source."""
         region = tuple(slice(0, size) for size in source.shape)
         return cls(source, region, (*range(len(region)),))
@@ -340,7 +325,10 @@ class Part(LazyArray):
     def changed(self, operation: Operation) -> LazyArray:
         return operation.of_part(self)
 
-    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray | None:
+    def needs(self, region: Region) -> list[tuple[Part, Region]]:
+        return [(self, region)]
+
+    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray:
         return reader(self, region)
 
     def within(self, region: Region) -> Part:
@@ -359,8 +347,6 @@ class Part(LazyArray):
     def take(self, region: Region | None = None) -> NumpyArray:
         """Its elements, or those of a region of it."""
         part = self if region is None else self.within(region)
-        if region is not None and self.source.slices is not None:
-            return part.cut(self.source.slices)
         return part.cut(self.source.read().__getitem__)
 
 
@@ -377,15 +363,16 @@ class Changed(LazyArray):
     def parts(self) -> Iterator[Part]:
         return self.array.parts()
 
-    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray | None:
-        if region is None:
-            made = self.array.view(reader)
-            return None if made is None else self.operation.of(made)
+    def needs(self, region: Region) -> list[tuple[Part, Region]] | None:
         there = self.operation.region(region, self.array.shape)
-        made = None if there is None else self.array.view(reader, there)
-        if made is None:
-            return None
-        return self.operation.of_region(made, region)
+        return None if there is None else self.array.needs(there)
+
+    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray:
+        if region is None:
+            return self.operation.of(self.array.view(reader))
+        there = self.operation.region(region, self.array.shape)
+        assert there is not None  # it has no answer in `needs` otherwise
+        return self.operation.of_region(self.array.view(reader, there), region)
 
 
 class Joined(LazyArray):
@@ -410,24 +397,37 @@ class Joined(LazyArray):
         for array in self.arrays:
             yield from array.parts()
 
-    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray | None:
+    def _meeting(self, region: Region) -> Iterator[tuple[LazyArray, int, Region]]:
+        """Yields the arrays that a region has elements of, with their first place on the axis, and the region of each."""
+        axis, start = self.axis, 0
+        wanted = region[axis]
+        for array in self.arrays:
+            length = 1 if self.stacked else array.shape[axis]
+            low, high = max(start, wanted.start), min(start + length, wanted.stop)
+            if low < high:
+                own = () if self.stacked else (slice(low - start, high - start),)
+                yield array, low, (*region[:axis], *own, *region[axis + 1 :])
+            start += length
+
+    def needs(self, region: Region) -> list[tuple[Part, Region]] | None:
+        found: list[tuple[Part, Region]] = []
+        for array, _, inside in self._meeting(region):
+            needed = array.needs(inside)
+            if needed is None:
+                return None
+            found += needed
+        return found
+
+    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray:
         import numpy as np
 
         axis = self.axis
         wanted = region or tuple(slice(0, size) for size in self.shape)
         result = np.empty(sizes_of(wanted), dtype_named(self.dtype))
-        start, end = 0, 0
-        for array in self.arrays:
-            start, end = end, end + (1 if self.stacked else array.shape[axis])
-            low, high = max(start, wanted[axis].start), min(end, wanted[axis].stop)
-            if low >= high:
-                continue
-            own = () if self.stacked else (slice(low - start, high - start),)
-            inside = None if region is None else (*region[:axis], *own, *region[axis + 1 :])
-            made = array.view(reader, inside)
-            if made is None:
-                return None
-            target = Window(axis, low - wanted[axis].start, high - low).of(result)
+        for array, low, inside in self._meeting(wanted):
+            length = 1 if self.stacked else inside[axis].stop - inside[axis].start
+            made = array.view(reader, None if region is None else inside)
+            target = Window(axis, low - wanted[axis].start, length).of(result)
             target[...] = made.reshape(target.shape) if self.stacked else made
         return result
 

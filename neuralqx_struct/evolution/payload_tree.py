@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Operation, Part, Source
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Operation, Part
 from neuralqx_struct.evolution.values import map_leaves, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.manifest.kinds import (
     ARRAY,
     FULL,
@@ -444,7 +445,7 @@ class Place(NamedTuple):
 
 def computed(dtype: str, shape: Iterable[int], read: Thunk) -> LazyArray:
     """An array that a function returns."""
-    return Part.of(Source(dtype, tuple(shape), read))
+    return Part.of(ForeignArray(dtype, tuple(shape), read))
 
 
 def constant(dtype: str, shape: Iterable[int], value: Node) -> np.ndarray:

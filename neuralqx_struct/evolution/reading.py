@@ -5,7 +5,7 @@ array as several. What is read of a source for an array that is not asked for ye
 
 Example:
     >>> import numpy as np
-    >>> whole = Part.of(Source("int64", (2, 3), lambda: np.arange(6).reshape(2, 3)))
+    >>> whole = Part.of(ForeignArray("int64", (2, 3), lambda: np.arange(6).reshape(2, 3)))
     >>> arrays = LazyArrays({"a": whole.at(0, 0), "b": whole.at(0, 1).reshaped((3, 1))})
     >>> arrays["a"].tolist(), arrays["b"].tolist()
     ([0, 1, 2], [[3], [4], [5]])
@@ -19,8 +19,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Source, bounded, compact
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Reader, bounded, compact
 from neuralqx_struct.formats.store import bytes_of
+from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.manifest.payload import Region, StoredArrays
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class LazyArrays(StoredArrays):
     def __init__(self, arrays: Mapping[str, LazyArray], order: Order = "file") -> None:
         super().__init__(arrays)
         self._arrays, self.order = arrays, order
-        self._wanted: dict[Source, list[Part]] = {}
+        self._wanted: dict[int, list[Part]] = {}  # by the identity of their source
         self._last: dict[Part, NumpyArray] = {}
         self._kept = KeptArrays()
 
@@ -66,32 +67,56 @@ class LazyArrays(StoredArrays):
 
     def __getitem__(self, name: str) -> NumpyArray:
         array = self._arrays[name]
-        if isinstance(array, Part) and array.is_whole:
+        if isinstance(array, Part) and array.is_whole and self._is_alone(array):
             return array.source.read()
         return array.read(self._read)
 
+    def divisible(self, name: str) -> bool:
+        """True if no source of an array has to be read whole."""
+        return all(part.source.slices is not None for part in self._arrays[name].parts())
+
     def parts(self, name: str, regions: Iterable[Region]) -> Iterator[NumpyArray]:
         """Yields parts of one array; no more is read than these need, where the source allows that."""
-        array = self._arrays[name]
+        array, given = self._arrays[name], [*regions]
+        wanted: list[Region] = []
+        needs: list[tuple[Part, Region]] = []
+        for region in given:
+            ranges = bounded(region, array.shape) if all(array.shape) else None
+            needed = None if ranges is None else array.needs(ranges)
+            if ranges is None or needed is None:
+                whole = self[name]
+                yield from (whole[region] for region in given)
+                return
+            wanted.append(ranges)
+            needs += needed
+        read = self._regions_read(needs)
+        for region in wanted:
+            yield array.view(read, region)
+
+    def _regions_read(self, needs: Iterable[tuple[Part, Region]]) -> Reader:
+        """Returns the regions of parts in this order; each source is asked once for all of its regions, or read once."""
+        asked: dict[int, tuple[ForeignArray, list[Region]]] = {}
+        for part, region in needs:
+            if part.source.slices is not None:
+                _, known = asked.setdefault(id(part.source), (part.source, []))
+                known.append(part.within(region).region)
+        coming = {key: source.parts(known) for key, (source, known) in asked.items()}
         held: dict[Part, NumpyArray] = {}
-        whole: NumpyArray | None = None
 
         def read(part: Part, region: Region | None) -> NumpyArray:
-            if region is not None and part.source.slices is not None:
-                return part.take(region)
+            assert region is not None
+            parts = coming.get(id(part.source))
+            if parts is not None:
+                return part.within(region).cut(lambda _: next(parts))
             if part not in held:
                 held[part] = self._read(part, None)
-            return held[part] if region is None else held[part][region]
+            return held[part][region]
 
-        for region in regions:
-            ranges = bounded(region, array.shape) if all(array.shape) else None
-            made = None
-            if whole is None and ranges is not None:
-                made = array.view(read, ranges)
-            if made is None:
-                whole = self[name] if whole is None else whole
-                made = whole[region]
-            yield made
+        return read
+
+    def _is_alone(self, part: Part) -> bool:
+        """True if no other part of its source is worth to be kept."""
+        return part.source.cheap or len(self._parts_of(part.source)) < 2
 
     def _read(self, part: Part, region: Region | None) -> NumpyArray:
         """The elements of a part; the other parts of its source are kept."""
@@ -115,13 +140,13 @@ class LazyArrays(StoredArrays):
                 self._last[other] = compact(view) if self.order == "all" else view
         return part.cut(whole.__getitem__)
 
-    def _parts_of(self, source: Source) -> Sequence[Part]:
+    def _parts_of(self, source: ForeignArray) -> Sequence[Part]:
         """All parts of a source that the arrays need."""
         if not self._wanted:
             for array in self._arrays.values():
                 for part in array.parts():
-                    self._wanted.setdefault(part.source, []).append(part)
-        return self._wanted[source]
+                    self._wanted.setdefault(id(part.source), []).append(part)
+        return self._wanted[id(source)]
 
     def _drop(self) -> None:
         """Drops the source that was read last, before another one is read."""

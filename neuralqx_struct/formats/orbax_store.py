@@ -102,6 +102,10 @@ class _Arrays(StoredArrays):
                 self._begun[each] = _asked(store, tuple(slice(0, size) for size in record["shape"]))
                 room -= self._begun[each][1].nbytes
 
+    def divisible(self, name: str) -> bool:
+        """True for an array of several pieces; to verify one of one piece, all of it is read."""
+        return not self._access.verify or not self._is_one_piece(name)
+
     def __getitem__(self, name: str) -> Array:
         whole = tuple(slice(0, size) for size in self._records[name]["shape"])
         return next(self.parts(name, [whole]))

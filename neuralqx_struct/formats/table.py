@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -57,7 +57,7 @@ _READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOC
 
 
 class ForeignArray(NamedTuple):
-    """One array of a foreign file; nothing of it is read before :attr:`read` is called.
+    """An array of a foreign file, or of any other source; nothing of it is read before :attr:`read` is called.
 
     Attributes:
         dtype: The name of its dtype here; the format's own name of one that cannot be read.
@@ -65,6 +65,7 @@ class ForeignArray(NamedTuple):
         read: Returns the array, mapped and read-only if the file allows it.
         slices: Returns a part of the array, if the file has a cheaper way to it than ``read``.
         cheap: True if reading it again costs nothing, as in a mapped file or in memory.
+        several: Yields several parts, if there is a cheaper way to them than one by one.
     """
 
     dtype: str
@@ -72,6 +73,7 @@ class ForeignArray(NamedTuple):
     read: Callable[[], Array]
     slices: Callable[[Region], Array] | None = None
     cheap: bool = False
+    several: Callable[[Iterable[Region]], Iterator[Array]] | None = None
 
     @property
     def readable(self) -> bool:
@@ -92,6 +94,12 @@ class ForeignArray(NamedTuple):
     def part(self, region: Region) -> Array:
         """A part of the array: a slice of each dimension."""
         return self.read()[region] if self.slices is None else self.slices(region)
+
+    def parts(self, regions: Iterable[Region]) -> Iterator[Array]:
+        """Yields several parts."""
+        if self.several is not None:
+            return self.several(regions)
+        return map(self.read().__getitem__ if self.slices is None else self.slices, regions)
 
 
 def described(array: Any) -> ForeignArray:

@@ -25,7 +25,7 @@ from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import Diagnostic, Hint, SchemaError, has_errors
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Source
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.evolution.sizes import extent
@@ -410,10 +410,7 @@ class AdoptionPlan(Plan):
     def _file(self, name: str) -> LazyArray:
         """All of an array of the file; fields that are parts of one share its source."""
         if name not in self._sources:
-            file = self.files[name]
-            self._sources[name] = Part.of(
-                Source(file.dtype, file.shape, file.read, file.slices, file.cheap)
-            )
+            self._sources[name] = Part.of(self.files[name])
         return self._sources[name]
 
     def _finished(self, leaves: Sequence[Leaf]) -> list[Diagnostic]:

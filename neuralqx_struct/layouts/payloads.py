@@ -37,7 +37,6 @@ from neuralqx_struct.errors import (
     within_stack,
 )
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part
-from neuralqx_struct.evolution.lazy_arrays import Source as ArraySource
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.evolution.reading import LazyArrays, Order
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened, split
@@ -182,9 +181,7 @@ def named_tree(
     arrays: dict[str, LazyArray] = {}
     leaves: dict[str, Any] = {name: encoder.encode(value) for name, value in file.values.items()}
     for name, array in file.arrays.items():
-        arrays[name] = Part.of(
-            ArraySource(array.dtype, array.shape, array.read, array.slices, array.cheap)
-        )
+        arrays[name] = Part.of(array)
         leaves[name] = ARRAY.node(name=name, leaf="numpy", **arrays[name].record)
     for name, node in leaves.items():
         *outer, last = split(name)

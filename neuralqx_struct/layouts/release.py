@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Sizes, Source
+from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Sizes
 from neuralqx_struct.evolution.payload_tree import computed, constant
 from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.formats.table import ForeignArray
@@ -200,7 +200,7 @@ class ReleasePlan(Plan):
         name, arrays = node["name"], self.payload.arrays
         at_hand = not isinstance(arrays, StoredArrays) or arrays.at_hand(name)
         read = partial(arrays.__getitem__, name)
-        return Part.of(Source(dtype, shape, read, cheap=at_hand))
+        return Part.of(ForeignArray(dtype, shape, read, cheap=at_hand))
 
     def _file(self, name: str, claims: Sequence[tuple[Leaf, int]]) -> LazyArray | None:
         """One array of the file, from all fields that it has; None if they do not go together."""

@@ -85,6 +85,10 @@ class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
         """True if reading an array again costs nothing, as in a mapped file or in memory."""
         return False
 
+    def divisible(self, name: str) -> bool:  # noqa: ARG002 - a store can have arrays of both kinds
+        """True if :meth:`parts` reads less than the whole array."""
+        return False
+
     @abstractmethod
     def verify(self, name: str) -> Diagnostic | None:
         """Compares the stored bytes of one array with its checksum."""
@@ -143,6 +147,11 @@ class HeldArrays(StoredArrays):
         """True for arrays in memory, and those that are at hand in a bundle."""
         source = self._source(name)
         return name not in self._made if source is None else source.at_hand(name)
+
+    def divisible(self, name: str) -> bool:
+        """True for arrays of a bundle that divides them."""
+        source = self._source(name)
+        return source is not None and source.divisible(name)
 
     def original(self, name: str) -> Any:
         """The object of a name, for stores that write it from its place.

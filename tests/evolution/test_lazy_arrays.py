@@ -9,11 +9,11 @@ from neuralqx_struct.evolution.lazy_arrays import (
     Casting,
     Joined,
     Part,
-    Source,
     Transposition,
     bounded,
 )
 from neuralqx_struct.evolution.reading import LazyArrays
+from neuralqx_struct.formats.table import ForeignArray
 from tests.builders import every
 
 
@@ -24,7 +24,7 @@ def source(array, *, slices=True, cheap=False, log=None):
         return array.copy()
 
     part = (lambda region: array[region].copy()) if slices else None
-    return Part.of(Source(str(array.dtype), array.shape, read, part, cheap))
+    return Part.of(ForeignArray(str(array.dtype), array.shape, read, part, cheap))
 
 
 def drawn(draw):
