@@ -42,6 +42,7 @@ from neuralqx_struct.evolution.plans import (
     without_unknown,
 )
 from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.formats.store import store_of
 from neuralqx_struct.manifest import Limits, collector_paused
@@ -310,6 +311,8 @@ def migrate(
             series = series_for(payload.document, given)
             result, way = resolve_by_plan(payload, series, to=to, report=report, trust=trust)
             _check_result(result, series)
+            if isinstance(result.arrays, MigratedArrays):
+                result.arrays.order = "file"  # a checkpoint can be larger than memory
             if dry_run:
                 return Migrated(way, tuple(report), None, linked=False)
             writing = {"overwrite": overwrite, "progress": progress, "limits": limits}

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Operation, Part
+from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.values import map_leaves, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.formats.table import ForeignArray
@@ -127,6 +128,8 @@ class Workspace:
 
     def __post_init__(self) -> None:
         self.tree: Node = copied(self.original)
+        given = self.stored
+        self.arrays = given if isinstance(given, MigratedArrays) else MigratedArrays(given)
         self.made: dict[str, LazyArray] = {}
         self._shared: dict[tuple[Any, ...], str] = {}
         self._final: dict[str, str] = {}
@@ -215,9 +218,14 @@ class Workspace:
             self._taken.add(self._final[name])
         return self._final[name]
 
-    def results(self) -> dict[str, Thunk]:
-        """The new arrays that are still used, by their final names."""
-        return {final: self.made[name].read for name, final in self._final.items()}
+    def results(self, names: Iterable[str]) -> MigratedArrays:
+        """The arrays after the last step; nothing is read.
+
+        Args:
+            names: The names of all arrays that are still used, in their order.
+        """
+        made = {final: self.made[name] for name, final in self._final.items()}
+        return self.arrays.followed(made, names)
 
 
 class Place(NamedTuple):
@@ -409,9 +417,7 @@ class Place(NamedTuple):
             return computed(dtype, shape, lambda: constant(dtype, shape, node["value"]))
         name = node["name"]
         made = self.workspace.made.get(name)
-        if made is not None:
-            return made
-        return computed(dtype, shape, lambda: self.workspace.stored[name])
+        return self.workspace.arrays.lazy(name, dtype, shape) if made is None else made
 
     def identity(self, node: Node) -> tuple[Any, ...]:
         """A key that two array nodes share if their elements are known to be the same."""

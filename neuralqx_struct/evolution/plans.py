@@ -387,7 +387,7 @@ def _applied(
     stored = payload.document["arrays"]
     arrays |= {name: stored[name] for name in arrays if name in kept}
     document = with_members(payload.document, manifest=workspace.tree, arrays=arrays)
-    return Payload(document, HeldArrays(payload.arrays, made=workspace.results(), names=arrays))
+    return Payload(document, workspace.results(arrays))
 
 
 def without_unknown(

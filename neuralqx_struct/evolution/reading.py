@@ -16,13 +16,15 @@ from __future__ import annotations
 import mmap
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Reader, bounded, compact
 from neuralqx_struct.formats.store import bytes_of
 from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.manifest.payload import Region, StoredArrays
+from neuralqx_struct.manifest.payload import HeldArrays, Region, StoredArrays
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,6 +158,105 @@ class LazyArrays(StoredArrays):
             part, array = self._last.popitem()
             if self.order == "file":
                 self._kept.keep(part, array)
+
+
+class MigratedArrays(HeldArrays):
+    """The arrays of a payload after migration steps: stored ones, and lazy ones that steps made of them.
+
+    Args:
+        stored: The arrays that the first step started from.
+        made: The lazy arrays by name; a stored one of the same name is hidden.
+        names: The names to include, in their order; those of ``stored`` if left out.
+        sources: The stored arrays that lazy ones are made of, by name.
+
+    Example:
+        >>> import numpy as np
+        >>> before = MigratedArrays({"w": np.arange(6).reshape(2, 3), "b": np.ones(2)})
+        >>> made = {"v": before.lazy("w", "int64", [2, 3]).transposed((1, 0))}
+        >>> after = before.followed({**made}, ["b", "v"])
+        >>> [part.tolist() for part in after.parts("v", [(slice(1, 2), slice(None))])]
+        [[[1, 4]]]
+    """
+
+    __slots__ = ("_lazy", "_sources")
+
+    def __init__(
+        self,
+        stored: Mapping[str, Any],
+        made: Mapping[str, LazyArray] = MappingProxyType({}),
+        names: Iterable[str] | None = None,
+        sources: dict[str, Part] | None = None,
+    ) -> None:
+        self._lazy = LazyArrays(made, "all")
+        reads = {name: partial(self._lazy.__getitem__, name) for name in made}
+        super().__init__(stored, made=reads, names=names)
+        self._sources = {} if sources is None else sources
+
+    @property
+    def order(self) -> Order:
+        """Which arrays are asked for: all in any order, unless another one is set."""
+        return self._lazy.order
+
+    @order.setter
+    def order(self, order: Order) -> None:
+        self._lazy.order = order
+
+    def lazy(self, name: str, dtype: str, shape: Iterable[int]) -> LazyArray:
+        """An array of a dtype and shape; asked for twice, a stored one has the same source."""
+        if name in self._made:
+            return self._lazy.lazy(name)
+        if name not in self._sources:
+            read, stored = partial(self._held.__getitem__, name), self._source(name)
+            if stored is None:
+                source = ForeignArray(dtype, tuple(shape), read, cheap=True)
+            else:
+                several = partial(stored.parts, name) if stored.divisible(name) else None
+                slices = None if several is None else lambda region: next(several([region]))
+                cheap = stored.at_hand(name)
+                source = ForeignArray(dtype, tuple(shape), read, slices, cheap, several)
+            self._sources[name] = Part.of(source)
+        return self._sources[name]
+
+    def followed(self, made: dict[str, LazyArray], names: Iterable[str]) -> MigratedArrays:
+        """The arrays after further steps.
+
+        Args:
+            made: The arrays that these steps made, by name.
+            names: The names of all arrays that are left, in their order.
+        """
+        names = [*names]
+        for name in names:
+            if name in made:
+                continue
+            if name in self._made:
+                made[name] = self._lazy.lazy(name)
+            elif name in self._sources and not self._sources[name].source.cheap:
+                made[name] = self._sources[
+                    name
+                ]  # other arrays are made of what is read for this one
+        return MigratedArrays(self._held, made, names, self._sources)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Announces arrays, and the sources of those that steps made, to the bundle that has them."""
+        if not isinstance(self._held, StoredArrays):
+            return
+        sources = {id(part.source): name for name, part in self._sources.items()}
+        wanted: list[str] = []
+        for name in names:
+            if name in self._made:
+                parts = self._lazy.lazy(name).parts()
+                wanted += (sources[id(p.source)] for p in parts if id(p.source) in sources)
+            elif name in self._names:
+                wanted.append(name)
+        self._held.expect(dict.fromkeys(wanted))
+
+    def divisible(self, name: str) -> bool:
+        """True for an array that is made of such arrays alone, or is one."""
+        return self._lazy.divisible(name) if name in self._made else super().divisible(name)
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[NumpyArray]:
+        """Yields parts of one array; of its sources no more is read than these need, where they allow that."""
+        return (self._lazy if name in self._made else super()).parts(name, regions)
 
 
 class KeptArrays:
