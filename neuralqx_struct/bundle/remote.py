@@ -15,48 +15,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from typing import BinaryIO, TypeVar, cast
 
 from neuralqx_struct.bundle.storage import Opened, Zip
-from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
     IntegrityError,
     StructError,
 )
-from neuralqx_struct.formats.store import (
-    Access,
-    Records,
-    about_each,
-    checksum_finding,
-    require_nbytes,
-    require_possible,
-)
+from neuralqx_struct.formats.files import FileArrays
+from neuralqx_struct.formats.ranges import Ranges, StoredArray, recorded
+from neuralqx_struct.formats.store import Access, Records, about_each
 from neuralqx_struct.manifest import MANIFEST
 from neuralqx_struct.manifest.payload import StoredArrays
-from neuralqx_struct.places.checksums import checksum
 from neuralqx_struct.places.disk import BundleMissingError, BundleReplacedError, Source, copy_region
 from neuralqx_struct.places.names import shown_names
-from neuralqx_struct.places.requests import (
-    Range,
-    download_tree,
-    downloaded_region,
-    grouped,
-    in_order,
-)
+from neuralqx_struct.places.requests import Ahead, download_tree, downloaded_region
 from neuralqx_struct.places.steps import Contents, contents
 from neuralqx_struct.places.urls import RemotePath
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
 
 _T = TypeVar("_T")
 # Reading
@@ -132,11 +112,30 @@ class Remote(Opened):
         return region
 
     def ranged(self, file: str, records: Records, access: Access) -> StoredArrays | None:
-        """The arrays of a file, if all have a place in it; others come with the whole file."""
+        """The arrays of a file, if all have a place in it; others come with the whole file.
+
+        Raises:
+            IntegrityError: Records do not agree with themselves: all problems.
+        """
         located = {"offset", "nbytes", "crc32"}
-        if all(located <= record.keys() for record in records.values()):
-            return RangedArrays(self, file, records, access)
-        return None
+        if not all(located <= record.keys() for record in records.values()):
+            return None
+        found: list[Diagnostic] = []
+        arrays: dict[str, StoredArray] = {}
+        for name, record in records.items():
+            try:
+                arrays[name] = recorded(record)
+            except StructError as error:
+                found += about_each(name, error)
+        if found:
+            raise IntegrityError(found)
+        ahead = Ahead((self.path / file).fetched)
+
+        def read(start: int, end: int) -> memoryview:
+            return self.reading(file, lambda: ahead.read(start, end))
+
+        data = Ranges(sys.maxsize, read, memoryview(b""), cheap=False, expect=ahead.expect)
+        return FileArrays(data, arrays, access, self.explained)
 
     def link(self, name: str, target: Path) -> bool:
         """Downloads a folder; False for a file, which has a source of its own."""
@@ -193,96 +192,6 @@ class Remote(Opened):
         """Closes files that were downloaded; maps of them stay."""
         for file in self._files:
             file.close()
-
-
-class RangedArrays(StoredArrays):
-    """The arrays of one remote file, each fetched by its place in the manifest and verified on access.
-
-    Raises:
-        IntegrityError: Records do not agree with themselves: all problems.
-    """
-
-    __slots__ = ("_access", "_coming", "_file", "_group", "_groups", "_held", "_records")
-
-    def __init__(self, held: Remote, file: str, records: Records, access: Access) -> None:
-        super().__init__(records)
-        self._held, self._file, self._records, self._access = held, file, records, access
-        self._groups: deque[Range] = deque()  # of neighbouring arrays that are expected
-        self._coming: Iterator[memoryview] = iter(())  # their bytes
-        self._group: tuple[Range, memoryview] = Range(0, 0), memoryview(b"")  # the newest of them
-        found: list[Diagnostic] = []
-        for name, record in records.items():
-            try:
-                itemsize = dtype_named(record["dtype"]).itemsize
-                require_possible(record["shape"], itemsize)
-                require_nbytes(record, prod(record["shape"]) * itemsize)
-            except StructError as error:
-                found += about_each(name, error)
-        if found:
-            raise IntegrityError(found)
-
-    @property
-    def far(self) -> bool:
-        """True: each array is behind a URL."""
-        return True
-
-    def expect(self, names: Iterable[str]) -> None:
-        """Lets the arrays that will be read next be fetched ahead, several at a time."""
-        self._groups = deque(grouped(map(self._range_of, names)))
-        self._coming = in_order((self._held.path / self._file).fetched, tuple(self._groups))
-
-    def __getitem__(self, name: str) -> Array:
-        import numpy as np
-
-        record = self._records[name]
-        data = self._bytes(name)
-        problem = self._damage(name, data) if self._access.verify else None
-        if problem is not None:
-            raise self._held.explained(IntegrityError(problem))
-        made: Array = np.ndarray(tuple(record["shape"]), dtype_named(record["dtype"]), data)
-        return made
-
-    def verify(self, name: str) -> Diagnostic | None:
-        """Compares the stored bytes of an array with its checksum."""
-        try:
-            return self._damage(name, self._bytes(name))
-        except IntegrityError as error:
-            return about_each(name, error)[0]
-
-    def _damage(self, name: str, data: memoryview) -> Diagnostic | None:
-        return checksum_finding(
-            name, checksum(data, self._access.tick), self._records[name]["crc32"]
-        )
-
-    def _range_of(self, name: str) -> Range:
-        record = self._records[name]
-        return Range(record["offset"], record["offset"] + record["nbytes"])
-
-    def _bytes(self, name: str) -> memoryview:
-        start, end = self._range_of(name)
-        if start == end:
-            return memoryview(b"")
-        wanted = Range(start, end)
-        if not self._group[0].has(wanted) and any(each.has(wanted) for each in self._groups):
-            self._advance(wanted)
-        group, data = self._group
-        if group.has(wanted):
-            return data[start - group.start : end - group.start]
-        place = self._held.path / self._file
-        return self._held.reading(self._file, lambda: place.fetched(start, end))
-
-    def _advance(self, wanted: Range) -> None:
-        """Takes expected groups up to the one with these bytes; after a fault none is expected."""
-        while self._groups:
-            group = self._groups.popleft()
-            try:
-                data = self._held.reading(self._file, self._coming.__next__)
-            except BaseException:
-                self._groups.clear()
-                raise
-            self._group = group, data
-            if group.has(wanted):
-                return
 
 
 class RemoteZip(Zip):

@@ -265,7 +265,7 @@ class Zip(Opened):
             if not self._length or self._file.read(2) != b"PK":
                 hint = "neuralqx-struct inspect recognises files of other programs"
                 raise no_bundle(path, "a file that is no zip", hint)
-            self._view, _ = opened((self._file, 0, self._length), mmap=True)
+            self._view = cast("memoryview", opened((self._file, 0, self._length), mmap=True).view)
             self._members = {member.name: member for member in read_directory(self._view)}
         except BaseException:
             self._file.close()

@@ -29,7 +29,6 @@ from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import READ_MORE, SerializationError, StructError, within_stack
 from neuralqx_struct.formats.npz import (
     MAGIC,
-    Found,
     Parsed,
     file_of,
     found_array,
@@ -37,7 +36,7 @@ from neuralqx_struct.formats.npz import (
     parse_header,
     stored_dtype,
 )
-from neuralqx_struct.formats.ranges import View
+from neuralqx_struct.formats.ranges import StoredArray, View
 from neuralqx_struct.formats.table import (
     Candidate,
     ForeignFile,
@@ -68,7 +67,7 @@ _CALL: Final = (
 )
 
 
-def _records(view: View, limits: Limits) -> Iterator[Found]:
+def _records(view: View, limits: Limits) -> Iterator[StoredArray]:
     """The records that fill a file.
 
     Raises:
@@ -175,7 +174,7 @@ def _described(leaf: Any) -> _Wanted | None:
     return dtype_name(named), tuple(int(size) for size in shape)
 
 
-def _matched(records: list[Found], like: Mapping[str, _Wanted]) -> dict[str, Found]:
+def _matched(records: list[StoredArray], like: Mapping[str, _Wanted]) -> dict[str, StoredArray]:
     """The records by the names of ``like``.
 
     Raises:
@@ -188,18 +187,18 @@ def _matched(records: list[Found], like: Mapping[str, _Wanted]) -> dict[str, Fou
         found.add(
             code, "$.arrays", message, "pass the model that was saved, with its static fields"
         )
-    made: dict[str, Found] = {}
+    made: dict[str, StoredArray] = {}
     for (name, wanted), record in zip(like.items(), records, strict=False):
         made[name] = _fitted(name, wanted, record, found)
     raise_findings(found)
     return made
 
 
-def _fitted(name: str, wanted: _Wanted, record: Found, found: Findings) -> Found:
+def _fitted(name: str, wanted: _Wanted, record: StoredArray, found: Findings) -> StoredArray:
     """The record with the dtype of a leaf, if ``.npy`` cannot name that."""
     path = [FieldName("arrays"), FieldName(name)]
-    dtype, shape = record.entry.dtype, record.entry.shape
-    got = f"{record.descr}{list(shape)}"
+    dtype, shape = stored_dtype(record.dtype), record.shape
+    got = f"{record.dtype}{list(shape)}"
     if not isinstance(wanted, tuple):
         if shape or dtype.kind not in _KINDS[type(wanted)]:
             found.add("NQX411", path, f"expected a number like {wanted!r}, got {got}")
@@ -207,7 +206,7 @@ def _fitted(name: str, wanted: _Wanted, record: Found, found: Findings) -> Found
     expected = f"{wanted[0]}{list(wanted[1])}"
     named = dtype_named(wanted[0])
     if dtype.char == "V" and dtype.itemsize == named.itemsize and wanted[0] in ML_DTYPES:
-        record = record._replace(entry=record.entry._replace(dtype=named))
+        record = record._replace(dtype=wanted[0])
     elif dtype != named:
         found.add("NQX411", path, f"expected {expected} as in like=, got {got}")
     if shape != wanted[1]:
@@ -215,12 +214,12 @@ def _fitted(name: str, wanted: _Wanted, record: Found, found: Findings) -> Found
     return record
 
 
-def _guessed(record: Found) -> Found:
+def _guessed(record: StoredArray) -> StoredArray:
     """The record as bfloat16 if it has two bytes that ``.npy`` cannot name: JAX has no other such dtype."""
-    dtype = record.entry.dtype
+    dtype = stored_dtype(record.dtype)
     if dtype.char != "V" or dtype.itemsize != 2:
         return record
-    return record._replace(entry=record.entry._replace(dtype=dtype_named("bfloat16")))
+    return record._replace(dtype="bfloat16")
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:

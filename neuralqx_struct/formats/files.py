@@ -10,14 +10,16 @@ import mmap as mmap_module
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
-from neuralqx_struct.formats.archive import damaged, inflated
-from neuralqx_struct.formats.entries import Entry, FileFormat, PartialEntries, agreeing
+from neuralqx_struct.formats.archive import damaged
+from neuralqx_struct.formats.entries import FileFormat, PartialArrays, agreeing
+from neuralqx_struct.formats.ranges import Ranges, StoredArray
 from neuralqx_struct.formats.store import (
     WHOLE,
     Access,
@@ -29,8 +31,7 @@ from neuralqx_struct.formats.store import (
     checksum_finding,
 )
 from neuralqx_struct.manifest import raise_findings
-from neuralqx_struct.manifest.payload import StoredArrays
-from neuralqx_struct.places.checksums import checksum, crc32
+from neuralqx_struct.manifest.payload import Region, StoredArrays
 from neuralqx_struct.places.disk import Source, Target
 
 if TYPE_CHECKING:
@@ -57,25 +58,14 @@ class _PrivateBytes:
         self._base = base
         self._lock = threading.Lock()
 
-    def copy(self, start: int, size: int) -> memoryview:
-        """A copy of some bytes."""
-        out = _aligned(size)
-        self._fill(out, start)
+    def read(self, start: int, end: int) -> memoryview:
+        """A copy of the bytes from one place to another."""
+        out = memoryview(bytearray(end - start))
+        self.fill(out, start)
         return out
 
-    def checked(
-        self, start: int, size: int, skip: int, tick: Tick | None
-    ) -> tuple[memoryview, int]:
-        """A copy of some bytes, and the checksum of those after the first ``skip``."""
-        out = _aligned(size)
-        self._fill(out[:skip], start)
-
-        def fill(piece: memoryview, at: int) -> None:
-            self._fill(piece, start + skip + at)
-
-        return out, checksum(out[skip:], tick, fill)
-
-    def _fill(self, out: memoryview, start: int) -> None:
+    def fill(self, out: memoryview, start: int) -> None:
+        """Copies the bytes at a place into memory."""
         done = 0
         size = len(out)
         while done < size:
@@ -97,23 +87,14 @@ class _PrivateBytes:
             self._file.close()
 
 
-def _aligned(size: int) -> memoryview:
-    """Returns private memory at a 64-byte boundary, so that JAX can adopt it without a copy."""
-    import numpy as np
-
-    room = np.empty(size + 64, np.uint8)
-    skip = -int(room.ctypes.data) % 64
-    return memoryview(room.data)[skip : skip + size]
-
-
-def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | None]:
-    """A view of a source for its directory, and a reader if arrays must not be those of the view, as in a map.
+def opened(source: Source, *, mmap: bool) -> Ranges:
+    """The bytes of a source; without ``mmap``, arrays of it are copies in private memory.
 
     Raises:
         IntegrityError: The file is empty or shorter than the region.
     """
     if isinstance(source, memoryview):
-        return source, None
+        return Ranges.of(source)
     if isinstance(source, os.PathLike):
         with Path(source).open("rb", buffering=0) as whole:
             size = os.fstat(whole.fileno()).st_size
@@ -123,15 +104,18 @@ def opened(source: Source, *, mmap: bool) -> tuple[memoryview, _PrivateBytes | N
         message = f"expected an array file of at least {max(length, 1)} bytes, got fewer"
         raise damaged(message)
     if length <= _COPIED:  # private memory already
-        return _copied(file, base, length), None
-    private = None if mmap else _PrivateBytes(file, base)
+        return Ranges.of(_copied(file, base, length))
     try:
         mapped = mmap_module.mmap(file.fileno(), 0, access=mmap_module.ACCESS_READ, **_UNTRACKED)
+        view = memoryview(mapped)[base : base + length]
     except OSError as error:
         if error.errno not in _USED_UP:
             raise
-        return _copied(file, base, length), private
-    return memoryview(mapped)[base : base + length], private
+        view = _copied(file, base, length)
+    if mmap:
+        return Ranges.of(view)
+    private = _PrivateBytes(file, base)
+    return Ranges(length, private.read, view, cheap=False, fill=private.fill)
 
 
 def _copied(file: BinaryIO, base: int, length: int) -> memoryview:
@@ -147,113 +131,81 @@ def _copied(file: BinaryIO, base: int, length: int) -> memoryview:
     return view.toreadonly()
 
 
-class FileArrays(StoredArrays):
-    """The arrays of one file, each read and verified on access."""
+def _same(error: StructError) -> StructError:
+    return error
 
-    __slots__ = ("_access", "_entries", "_made", "_numpy", "_private", "_view")
+
+class FileArrays(StoredArrays):
+    """The arrays of one file, each read and verified on access.
+
+    Args:
+        data: The bytes of the file.
+        arrays: The arrays by name.
+        access: Options for reading.
+        explained: Returns another error for bytes that are damaged, if there is a reason for it.
+    """
+
+    __slots__ = ("_access", "_arrays", "_data", "_explained", "_made")
 
     def __init__(
         self,
-        view: memoryview,
-        private: _PrivateBytes | None,
-        entries: Mapping[str, Entry],
-        access: Access,
+        data: Ranges,
+        arrays: Mapping[str, StoredArray],
+        access: Access = WHOLE,
+        explained: Callable[[StructError], StructError] = _same,
     ) -> None:
-        super().__init__(entries)
-        # A reader with private memory keeps no page of the file in use.
-        self._view = view if private is None else memoryview(b"")
-        import numpy as np
-
-        self._numpy = np
-        self._private = private
-        self._entries = entries
-        self._access = access
+        super().__init__(arrays)
+        self._data, self._arrays, self._access = data, arrays, access
+        self._explained = explained
         self._made: dict[str, Array] = {}
+
+    @property
+    def far(self) -> bool:
+        """True for a file whose ranges are fetched."""
+        return self._data.expect is not None
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Lets the arrays that will be read next be fetched ahead, several at a time."""
+        if self._data.expect is not None:
+            self._data.expect(self._arrays[name].place for name in names)
 
     def __getitem__(self, name: str) -> Array:
         made = self._made.get(name)
         if made is not None:
             return made
-        entry = self._entries[name]
-        data, at, found = self._bytes(entry, self._access.tick, check=self._access.verify)
-        problem = None if found is None else checksum_finding(name, found, entry.crc32)
+        access, stored = self._access, self._arrays[name]
+        made, found = stored.checked(self._data, access.tick, verify=access.verify)
+        problem = None if found is None else checksum_finding(name, found, stored.crc32)
         if problem is not None:
-            raise IntegrityError(problem)
-        made = self._array(entry, data, at)
-        if self._private is None and entry.packed is None:
+            raise self._explained(IntegrityError(problem))
+        if self._data.cheap and stored.is_plain:
             self._made[name] = made  # a view costs nothing to keep; copies belong to the caller
         return made
 
     def at_hand(self, name: str) -> bool:
         """True for a map of the file."""
-        return self._private is None and self._entries[name].packed is None
+        return self._data.cheap and self._arrays[name].is_plain
 
-    def _array(self, entry: Entry, data: memoryview, at: int) -> Array:
-        if entry.nbytes:
-            made: Array = self._numpy.ndarray(entry.shape, entry.dtype, data, at, order=entry.order)
-        else:
-            made = self._numpy.empty(entry.shape, entry.dtype)
-        if made.flags.writeable:  # not in a map
-            made.flags.writeable = False
-        return made
+    def divisible(self, name: str) -> bool:
+        """True for an array that is not at hand, nor has to be read whole to be expanded or verified."""
+        stored = self._arrays[name]
+        checked = self._access.verify and stored.crc32 is not None
+        return stored.is_plain and not checked and not self._data.cheap
+
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
+        """Yields parts of one array."""
+        if not self.divisible(name):
+            return super().parts(name, regions)
+        return map(partial(self._arrays[name].part, self._data), regions)
 
     def verify(self, name: str) -> Diagnostic | None:
         """Compares the stored bytes of an array with its checksum."""
-        entry = self._entries[name]
-        tick = self._access.tick
+        stored = self._arrays[name]
         try:
-            if entry.packed is None:
-                found = self._bytes(entry, tick, check=True)[2]
-            else:
-                found = self._streamed(entry, tick)
+            found = stored.checksum(self._data, self._access.tick)
         except SerializationError as error:
             return about(error.code, name, error.diagnostics[0].message)
-        return None if found is None else checksum_finding(name, found, entry.crc32)
-
-    def _bytes(
-        self, entry: Entry, tick: Tick | None, *, check: bool
-    ) -> tuple[memoryview, int, int | None]:
-        """Returns bytes that hold the array, its place in them, and their checksum if it is wanted and known."""
-        _, _, start, nbytes, crc, lead, with_lead, _, packed = entry
-        check = check and crc is not None
-        private = self._private
-        if packed is not None:
-            data = _aligned(packed[2])
-            at = 0
-            for piece in self._pieces(packed):
-                data[at : at + len(piece)] = piece
-                at += len(piece)
-        elif private is None:
-            data = self._view
-        elif check:
-            skip = 0 if with_lead else lead
-            data, found = private.checked(start - lead, lead + nbytes, skip, tick)
-            return data, lead, found
-        else:
-            return private.copy(start - lead, lead + nbytes), lead, None
-        begin = start - lead if with_lead else start
-        return data, start, checksum(data[begin : start + nbytes], tick) if check else None
-
-    def _pieces(self, packed: tuple[int, int, int]) -> Iterator[bytes]:
-        """The header and the data of a deflated array, in pieces."""
-        place, stored, expanded = packed
-        if self._private is None:
-            data = self._view[place : place + stored]
-        else:
-            data = self._private.copy(place, stored)
-        return inflated(data, expanded)
-
-    def _streamed(self, entry: Entry, tick: Tick | None) -> int | None:
-        """The checksum of a deflated array without keeping its data."""
-        crc = 0
-        skip = 0 if entry.with_lead else entry.lead
-        for piece in self._pieces(entry.packed or (0, 0, 0)):
-            body = memoryview(piece)[skip:]
-            skip = max(skip - len(piece), 0)
-            crc = crc32(body, crc)
-            if tick is not None:
-                tick(len(body))
-        return None if entry.crc32 is None else crc
+        return None if found is None else checksum_finding(name, found, stored.crc32)
 
 
 def compare(
@@ -261,17 +213,20 @@ def compare(
 ) -> tuple[FileArrays, list[Diagnostic]]:
     """The arrays of a file that agree with their records, and findings about the others; reads no array."""
     found: list[Diagnostic] = []
-    entries: Mapping[str, Entry] = {}
-    view, private = memoryview(b""), None
+    arrays: Mapping[str, StoredArray] = {}
+    data = Ranges.of(memoryview(b""))
     try:
-        view, private = opened(source, mmap=access.mmap)
+        data = opened(source, mmap=access.mmap)
+        view = cast("memoryview", data.view)
         if access.whole is not None and layout.locate is not None:
-            entries = PartialEntries(layout, view, records, access)
+            arrays = PartialArrays(layout, view, records, access)
         else:
-            entries, found = agreeing(layout, view, records, access)
+            arrays, found = agreeing(layout, view, records, access)
     except StructError as error:
         found += error.diagnostics
-    return FileArrays(view, private, entries, access), found
+    if not data.cheap:  # private memory keeps no page of the file in use
+        data = data._replace(view=memoryview(b""))
+    return FileArrays(data, arrays, access), found
 
 
 def file_store(layout: FileFormat, **facts: Any) -> Store:

@@ -29,7 +29,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.formats import hdf5_reader
 from neuralqx_struct.formats.archive import damaged
-from neuralqx_struct.formats.ranges import Ranges, array_in, part_in
+from neuralqx_struct.formats.ranges import Ranges, StoredArray
 from neuralqx_struct.formats.store import about, about_each, require_possible
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
@@ -39,6 +39,7 @@ from neuralqx_struct.formats.table import (
     Format,
     Plain,
     Reading,
+    arrays_of,
     joined,
     ranges_of,
     unreadable,
@@ -46,6 +47,7 @@ from neuralqx_struct.formats.table import (
 from neuralqx_struct.manifest import raise_findings
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.places.apart import started
+from neuralqx_struct.places.requests import Range
 from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import is_unicode
 from neuralqx_struct.references import imported
@@ -228,12 +230,8 @@ class Contents:
         if place + size > self._data.size:
             message = f"expected {size} bytes at byte {place}, got a file of {self._data.size}"
             raise IntegrityError(message, code="NQX408")
-        whole = partial(array_in, self._data, place, dtype, shape)
-        if self._data.cheap:
-            return ForeignArray(logical, shape, whole, cheap=True)
-        return ForeignArray(
-            logical, shape, whole, partial(part_in, self._data, place, dtype, shape)
-        )
+        stored = StoredArray(logical, shape, Range(place, place + size))
+        return arrays_of(self._data, {name: stored})[name]
 
     def _part(self, name: str, packed: _Packed, region: Region) -> Array:
         """A part of an array of which the process reads the elements."""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SerializationError
-from neuralqx_struct.formats.msgpack_tree import ARRAY, BOX, CHUNKED, Codes, Leaf, Tree
-from neuralqx_struct.formats.ranges import Ranges
+from neuralqx_struct.formats.msgpack_tree import ARRAY, BOX, CHUNKED, Boxed, Codes, Tree
+from neuralqx_struct.formats.ranges import Ranges, StoredArray
 from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import (
     Candidate,
@@ -29,6 +29,7 @@ from neuralqx_struct.formats.table import (
     Plain,
     Reading,
     Writing,
+    arrays_of,
     checked,
     joined,
     ranges_of,
@@ -72,8 +73,10 @@ def _form(item: Any) -> Any:
         return {key: _form(value) for key, value in item.items()}
     if type(item) is list:
         return [_form(value) for value in item]
-    if type(item) is Leaf:
-        return {BOX: _ARRAY_FORM} if item.boxed else _ARRAY_FORM
+    if isinstance(item, Boxed):
+        return {BOX: _ARRAY_FORM}
+    if isinstance(item, StoredArray):
+        return _ARRAY_FORM
     if type(item) is float and not math.isfinite(item):
         return f"float:{item}"
     return f"{_TEXT}{item}" if type(item) is str else item
@@ -91,24 +94,18 @@ def read_tree(
     """
     reader = Tree(data.view, reading.limits)
     tree = reader.whole()
-    arrays: dict[str, ForeignArray] = {}
+    arrays: dict[str, StoredArray] = {}
     values: dict[str, Plain] = {}
     room = 0
     for place, leaf in _leaves(tree, keys):
         name = joined(place, reading.separator)
         room += len(name)
         reader.require(room, reading.limits.manifest_bytes, "bytes of names")
-        if type(leaf) is Leaf:
-            arrays[name] = ForeignArray(
-                leaf.dtype,
-                leaf.shape,
-                partial(leaf.read, data),
-                leaf.slices(data),
-                data.cheap and len(leaf.pieces) == 1,
-            )
+        if isinstance(leaf, (StoredArray, Boxed)):
+            arrays[name] = leaf.array if isinstance(leaf, Boxed) else leaf
         else:
             values[name] = leaf
-    return tree, arrays, values
+    return tree, arrays_of(data, arrays), values
 
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:

@@ -4,6 +4,7 @@ Example:
     >>> codes = Codes(memoryview(bytes.fromhex("cd012ca17792")))
     >>> codes.head(), codes.head(), codes.skip(1), codes.head()
     (('value', 300), ('text', 1), 4, ('list', 2))
+    >>> from neuralqx_struct.formats.ranges import Ranges
     >>> from neuralqx_struct.manifest import DEFAULT_LIMITS
     >>> data = bytes.fromhex("81a177c70c01939102a4696e7438c4020708")
     >>> Tree(memoryview(data), DEFAULT_LIMITS).whole()["w"].read(Ranges.of(memoryview(data)))
@@ -13,23 +14,17 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from math import prod
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import READ_MORE, SerializationError
 from neuralqx_struct.formats.archive import damaged
-from neuralqx_struct.formats.ranges import Ranges, View, part_in
+from neuralqx_struct.formats.ranges import StoredArray, View
 from neuralqx_struct.formats.store import require_possible
 from neuralqx_struct.manifest import Limits, collector_paused, shown
-from neuralqx_struct.manifest.payload import Region
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+from neuralqx_struct.places.requests import Range
 
 _UNUSED: Final = 0xC1
 _CONSTANTS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
@@ -130,32 +125,16 @@ CHUNKED: Final = "__msgpack_chunked_array__"
 BOX: Final = "value"
 
 
-class Leaf(NamedTuple):
-    """An array in a file: its kind (``array``, ``bytes`` or ``complex``), its dtype and shape, and where each piece of its data begins and ends."""
+class Raw(StoredArray):
+    """Bytes of msgpack, which are an array here."""
 
-    kind: str
-    dtype: str
-    shape: tuple[int, ...]
-    pieces: tuple[tuple[int, int], ...]
-    boxed: bool = False
+    __slots__ = ()
 
-    def read(self, ranges: Ranges) -> Array:
-        """The array: a view of the file, or a copy if it is in several pieces."""
-        import numpy as np
 
-        parts = [ranges.read(start, end) for start, end in self.pieces]
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        dtype = np.dtype(">c16") if self.kind == "complex" else dtype_named(self.dtype)
-        made = np.ndarray(self.shape, dtype, data) if len(data) else np.empty(self.shape, dtype)
-        made = made.astype(dtype_named(self.dtype), copy=False)
-        made.flags.writeable = False
-        return made
+class Boxed(NamedTuple):
+    """A box of Flax Linen, ``{"value": array}``."""
 
-    def slices(self, ranges: Ranges) -> Callable[[Region], Array] | None:
-        """The function that reads a part of the array, if that is cheaper than all of it."""
-        if ranges.cheap or len(self.pieces) != 1:
-            return None
-        return partial(part_in, ranges, self.pieces[0][0], dtype_named(self.dtype), self.shape)
+    array: StoredArray
 
 
 class Tree:
@@ -221,8 +200,8 @@ class Tree:
         if CHUNKED in made:
             return self._chunked(made)
         inner = made.get(BOX)
-        if depth and len(made) == 1 and type(inner) is Leaf and not inner.boxed:
-            return inner._replace(boxed=True)
+        if depth and len(made) == 1 and isinstance(inner, StoredArray):
+            return Boxed(inner)
         return made
 
     def text(self, size: int, _: int) -> str:
@@ -235,12 +214,12 @@ class Tree:
         except UnicodeDecodeError as error:
             raise damaged(f"expected UTF-8 at byte {start}, got other bytes") from error
 
-    def bytes_(self, size: int, _: int) -> Leaf:
+    def bytes_(self, size: int, _: int) -> Raw:
         """Bytes, which are an array here."""
         start = self._codes.skip(size)
-        return Leaf("bytes", "uint8", (size,), ((start, start + size),))
+        return Raw("uint8", (size,), Range(start, start + size))
 
-    def extension(self, size: int, depth: int) -> Leaf:
+    def extension(self, size: int, depth: int) -> StoredArray:
         """An object of one of Flax's own types."""
         place = self._codes.skip(1 + size)
         end = self._codes.at
@@ -259,18 +238,21 @@ class Tree:
             or size != 19
         ):
             raise damaged(f"expected two floats of eight bytes at byte {place + 1}, got others")
-        halves = ((place + 3, place + 11), (place + 12, place + 20))
-        return Leaf("complex", "complex128", (), halves)
+        halves = Range(place + 3, place + 11), Range(place + 12, place + 20)
+        return StoredArray(">c16", (), halves[0], more=halves[1:])
 
-    def _chunked(self, items: dict[str, Any]) -> Leaf:
+    def _chunked(self, items: dict[str, Any]) -> StoredArray:
         """An array that Flax split, since msgpack limits the size of objects."""
         shape, chunks = (_listed(items.get(name)) for name in ("shape", "chunks"))
-        flat = chunks and all(type(part) is Leaf and len(part.shape) == 1 for part in chunks)
+        flat = chunks and all(
+            isinstance(part, StoredArray) and len(part.shape) == 1 and not part.more
+            for part in chunks
+        )
         if flat and _is_sizes(shape):
-            pieces = tuple(piece for chunk in chunks for piece in chunk.pieces)
+            first, *more = [chunk.place for chunk in chunks]
             size = sum(chunk.shape[0] for chunk in chunks)
             if len({chunk.dtype for chunk in chunks}) == 1 and size == prod(shape):
-                return Leaf("array", chunks[0].dtype, tuple(shape), pieces)
+                return StoredArray(chunks[0].dtype, tuple(shape), first, more=(*more,))
         raise damaged(f"expected the chunks of an array before byte {self._codes.at}, got others")
 
 
@@ -294,16 +276,16 @@ def _listed(items: Any) -> Any:
     return list(items.values())
 
 
-def _array(parts: Any, start: int) -> Leaf:
+def _array(parts: Any, start: int) -> StoredArray:
     """An array: its shape, its dtype and its data."""
     if type(parts) is not list or len(parts) != 3 or not _is_sizes(parts[0]):
         raise damaged(f"expected shape, dtype and data of an array at byte {start}, got others")
     shape, name, data = tuple(parts[0]), parts[1], parts[2]
-    if type(name) is not str or type(data) is not Leaf or data.kind != "bytes":
+    if type(name) is not str or type(data) is not Raw:
         raise damaged(f"expected shape, dtype and data of an array at byte {start}, got others")
     itemsize = dtype_named(name).itemsize
     require_possible(shape, itemsize)
     if data.shape != (prod(shape) * itemsize,):
         expected = f"expected {prod(shape) * itemsize} bytes for {name}{list(shape)}"
         raise damaged(f"{expected} at byte {start}, got {data.shape[0]}")
-    return Leaf("array", name, shape, data.pieces)
+    return StoredArray(name, shape, data.place)

@@ -49,11 +49,10 @@ from neuralqx_struct.formats.archive import (
     read_directory,
 )
 from neuralqx_struct.formats.archive_writer import ArchiveWriter
-from neuralqx_struct.formats.entries import Entry, FileFormat
+from neuralqx_struct.formats.entries import FileFormat
 from neuralqx_struct.formats.files import FileArrays, file_store
-from neuralqx_struct.formats.ranges import Ranges, View, part_in
+from neuralqx_struct.formats.ranges import Ranges, StoredArray, View
 from neuralqx_struct.formats.store import (
-    WHOLE,
     Tick,
     Written,
     about,
@@ -70,12 +69,13 @@ from neuralqx_struct.formats.table import (
     Format,
     Reading,
     Writing,
+    arrays_of,
     checked,
     ranges_of,
-    unreadable,
 )
 from neuralqx_struct.manifest import MOST_FINDINGS, Limits, collector_paused, raise_findings
-from neuralqx_struct.manifest.payload import HeldArrays, Region, StoredArrays
+from neuralqx_struct.manifest.payload import HeldArrays
+from neuralqx_struct.places.requests import Range
 from neuralqx_struct.places.urls import Place
 
 if TYPE_CHECKING:
@@ -246,11 +246,11 @@ def _kind(logical: str, shape: tuple[int, ...]) -> _Kind:
     return _Kind(dtype, shape, nbytes, _header_bytes(storage_dtype(logical), shape))
 
 
-def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry:
-    """The entry of a member whose ``.npy`` header agrees with its record."""
+def _agreed(view: memoryview, member: Member, record: Mapping[str, Any]) -> StoredArray:
+    """The array of a member whose ``.npy`` header agrees with its record."""
     logical = record["dtype"]
     kind = _kind(logical, tuple(record["shape"]))
-    dtype, shape, nbytes, head = kind
+    _, shape, nbytes, head = kind
     lead = len(head)
     order: Literal["C", "F"] = "C"
     _, begin, size, length, crc, method = member
@@ -279,26 +279,28 @@ def _entry(view: memoryview, member: Member, record: Mapping[str, Any]) -> Entry
         raise damaged(f"expected data at byte {offset}, got them {where}")
     foreign = "crc32" not in record  # zip's own checksum covers the header too
     crc = record.get("crc32", crc)
+    covered = lead if foreign else 0
     if stored:
-        return Entry(dtype, shape, at, nbytes, crc, lead, foreign, order)
-    packed = (begin, length, size)
-    return Entry(dtype, shape, lead, nbytes, crc, lead, foreign, order, packed)
+        return StoredArray(logical, shape, Range(at, at + nbytes), crc, covered, order)
+    packed = Range(begin, begin + length)
+    return StoredArray(logical, shape, Range(lead, size), crc, covered, order, packed)
 
 
-def _located(view: memoryview, record: Mapping[str, Any]) -> Entry | None:
-    """The entry of an array of ours, right behind its header; its checksum shows that its bytes are the right ones."""
+def _located(view: memoryview, record: Mapping[str, Any]) -> StoredArray | None:
+    """An array of ours, right behind its header; its checksum shows that its bytes are the right ones."""
     offset = record.get("offset")
     if offset is None or "crc32" not in record:
         return None
     try:
-        dtype, shape, nbytes, head = _kind(record["dtype"], tuple(record["shape"]))
+        _, shape, nbytes, head = _kind(record["dtype"], tuple(record["shape"]))
     except SerializationError:
         return None
     lead = len(head)
     fits = record.get("nbytes") == nbytes and lead <= offset <= len(view) - nbytes
     if not fits or view[offset - lead : offset] != head:
         return None
-    return Entry(dtype, shape, offset, nbytes, record["crc32"], lead)
+    place = Range(offset, offset + nbytes)
+    return StoredArray(record["dtype"], shape, place, record["crc32"])
 
 
 def _compare(parsed: Parsed, logical: str, kind: _Kind) -> None:
@@ -319,7 +321,7 @@ def _compare(parsed: Parsed, logical: str, kind: _Kind) -> None:
 _FORMAT: Final = FileFormat(
     write=_write_store,
     index=_index,
-    entry=_entry,
+    agreed=_agreed,
     keys=_member_names,
     name=lambda member: member.removesuffix(".npy"),
     locate=_located,
@@ -329,13 +331,6 @@ _FORMAT: Final = FileFormat(
 NPZ_STORE: Final = file_store(_FORMAT, name="npz", suffix="npz", compression="optional")
 
 # Foreign files
-
-
-class Found(NamedTuple):
-    """An array in a file: its entry, and numpy's name of its dtype."""
-
-    entry: Entry
-    descr: str
 
 
 def _recognises_npz(found: Candidate) -> bool:
@@ -356,7 +351,7 @@ def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
     data = ranges_of(path)
     view = data.view
     found: list[Diagnostic] = []
-    arrays: dict[str, Found] = {}
+    arrays: dict[str, StoredArray] = {}
     ahead = None
     if not isinstance(view, memoryview):  # the headers of arrays are behind those of members
         ahead = partial(view.fetch, behind=_MOST_EXTRA + _packed_size(_USUAL_HEADER))
@@ -378,7 +373,7 @@ def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
     return file_of(path, NPZ, data, arrays)
 
 
-def _of_member(view: View, member: Member, limits: Limits) -> Found:
+def _of_member(view: View, member: Member, limits: Limits) -> StoredArray:
     _, begin, size, length, crc, method = member
     if method == STORED:
         parsed = parse_header(
@@ -392,7 +387,7 @@ def _of_member(view: View, member: Member, limits: Limits) -> Found:
             return memoryview(inflated_start(data, most))
 
         parsed = parse_header(_start_with_header(expanded))
-        place, packed = parsed.size, (begin, length, size)
+        place, packed = parsed.size, Range(begin, begin + length)
         if size > limits.full_bytes and size > MOST_EXPANSION * length:
             message = (
                 f"expected at most {limits.full_bytes} bytes, got {length} that expand to {size}"
@@ -434,8 +429,8 @@ def found_array(
     nbytes: int,
     place: int,
     crc: int | None,
-    packed: tuple[int, int, int] | None,
-) -> Found:
+    packed: Range | None,
+) -> StoredArray:
     """The array that a header describes, whose data have ``nbytes`` bytes."""
     dtype = stored_dtype(parsed.descr)
     require_possible(parsed.shape, dtype.itemsize)
@@ -443,9 +438,10 @@ def found_array(
     if nbytes != expected:
         shown = f"{parsed.descr}{list(parsed.shape)}"
         raise damaged(f"expected {expected} bytes for {shown}, got {max(nbytes, 0)}")
-    lead, with_lead = parsed.size, crc is not None
-    entry = Entry(dtype, parsed.shape, place, nbytes, crc, lead, with_lead, parsed.order, packed)
-    return Found(entry, parsed.descr)
+    name = parsed.descr if dtype.char == "V" else dtype_name(dtype)
+    lead = 0 if crc is None else parsed.size
+    where = Range(place, place + nbytes)
+    return StoredArray(name, parsed.shape, where, crc, lead, parsed.order, packed)
 
 
 def stored_dtype(descr: str) -> np.dtype[Any]:
@@ -462,73 +458,12 @@ def stored_dtype(descr: str) -> np.dtype[Any]:
 
 
 def file_of(
-    path: Place, kind: Format, data: Ranges, found: Mapping[str, Found], hint: str = _NAME_IT
+    path: Place, kind: Format, data: Ranges, found: Mapping[str, StoredArray], hint: str = _NAME_IT
 ) -> ForeignFile:
     """An open file with these arrays; ``hint`` is the fix for dtypes that the file cannot name."""
-    entries = {name: entry for name, (entry, _) in found.items()}
-    held = _held(data, entries)
-    arrays: dict[str, ForeignArray] = {}
-    for name, (entry, descr) in found.items():
-        if entry.dtype.char == "V":
-            read = unreadable(name, descr, _KNOWN, hint)
-            arrays[name] = ForeignArray(descr, entry.shape, read)
-        else:
-            read = partial(held.__getitem__, name)
-            packed = entry.packed is not None
-            slices = None if data.cheap or packed else partial(_part, data, entry)
-            dtype = dtype_name(entry.dtype)
-            cheap = data.cheap and not packed
-            arrays[name] = ForeignArray(dtype, entry.shape, read, slices, cheap)
-    return ForeignFile(path=str(path), format=kind.name, arrays=arrays, check=held.verify)
-
-
-def _held(data: Ranges, entries: Mapping[str, Entry]) -> StoredArrays:
-    """The arrays of a file, whose checksums are compared when they are read."""
-    if isinstance(data.view, memoryview):
-        return FileArrays(data.view, None, entries, WHOLE)
-
-    def fetched(name: str) -> FileArrays:
-        """One array, of whose file no other bytes are fetched."""
-        entry = entries[name]
-        if entry.packed is not None:
-            start, stored, size = entry.packed
-            own, entry = data.read(start, start + stored), entry._replace(packed=(0, stored, size))
-        else:
-            start = entry.start - entry.lead
-            own = data.read(start, entry.start + entry.nbytes)
-            entry = entry._replace(start=entry.lead)
-        return FileArrays(own, None, {name: entry}, WHOLE)
-
-    return FetchedArrays(entries, fetched)
-
-
-class FetchedArrays(StoredArrays):
-    """Arrays of a file behind a URL; each is fetched on access, and not kept.
-
-    Args:
-        names: The names.
-        fetched: Returns the arrays of a file that has one of them alone.
-    """
-
-    __slots__ = ("_fetched",)
-
-    def __init__(self, names: Collection[str], fetched: Callable[[str], FileArrays]) -> None:
-        super().__init__(names)
-        self._fetched = fetched
-
-    def __getitem__(self, name: str) -> Array:
-        return self._fetched(name)[name]
-
-    def verify(self, name: str) -> Diagnostic | None:
-        """Compares the bytes of one array with its checksum."""
-        return self._fetched(name).verify(name)
-
-
-def _part(data: Ranges, entry: Entry, region: Region) -> Array:
-    """A part of an array that is not compressed; its checksum is that of the whole, so none is compared."""
-    if entry.order == "C":
-        return part_in(data, entry.start, entry.dtype, entry.shape, region)
-    return part_in(data, entry.start, entry.dtype, entry.shape[::-1], region[::-1]).T
+    arrays = arrays_of(data, found, _KNOWN, hint)
+    check = FileArrays(data, found).verify
+    return ForeignFile(path=str(path), format=kind.name, arrays=arrays, check=check)
 
 
 def _write_foreign(stage: Path, arrays: Mapping[str, ForeignArray], writing: Writing) -> None:  # noqa: ARG001 - it has no nested names

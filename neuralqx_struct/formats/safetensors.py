@@ -28,7 +28,6 @@ import json
 import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -38,9 +37,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
 from neuralqx_struct.formats.archive import ALIGNMENT, damaged
-from neuralqx_struct.formats.entries import Entry, FileFormat
+from neuralqx_struct.formats.entries import FileFormat
 from neuralqx_struct.formats.files import file_store
-from neuralqx_struct.formats.ranges import Ranges, array_in, part_in
+from neuralqx_struct.formats.ranges import Ranges, StoredArray
 from neuralqx_struct.formats.shards import (
     INDEX,
     SUFFIX,
@@ -66,9 +65,9 @@ from neuralqx_struct.formats.table import (
     Format,
     Reading,
     Writing,
+    arrays_of,
     checked,
     ranges_of,
-    unreadable,
 )
 from neuralqx_struct.manifest import (
     MOST_FINDINGS,
@@ -79,6 +78,7 @@ from neuralqx_struct.manifest import (
 )
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.places.checksums import write_all, write_checked
+from neuralqx_struct.places.requests import Range
 from neuralqx_struct.places.urls import Place
 
 if TYPE_CHECKING:
@@ -338,8 +338,8 @@ def _index(view: memoryview) -> dict[str, Tensor]:
     return read_header(view, len(view)).tensors
 
 
-def _entry(_: memoryview, tensor: Tensor, record: Mapping[str, Any]) -> Entry:
-    """The entry of a tensor that agrees with its record."""
+def _agreed(_: memoryview, tensor: Tensor, record: Mapping[str, Any]) -> StoredArray:
+    """The array of a tensor that agrees with its record."""
     logical, shape = record["dtype"], record["shape"]
     dtype = dtype_named(logical)
     code, stored = _stored(logical, shape)
@@ -356,11 +356,12 @@ def _entry(_: memoryview, tensor: Tensor, record: Mapping[str, Any]) -> Entry:
     if offset != tensor.start:
         message = f"expected data at byte {offset}, got them at byte {tensor.start}"
         raise damaged(message)
-    return Entry(dtype, tuple(shape), tensor.start, nbytes, record.get("crc32"))
+    place = Range(tensor.start, tensor.end)
+    return StoredArray(logical, tuple(shape), place, record.get("crc32"))
 
 
 SAFETENSORS_STORE: Final = file_store(
-    FileFormat(write=_write_store, index=_index, entry=_entry, keys=_keys, name=_name_of),
+    FileFormat(write=_write_store, index=_index, agreed=_agreed, keys=_keys, name=_name_of),
     name="safetensors",
     suffix="safetensors",
     compression="never",
@@ -480,29 +481,21 @@ def _arrays(data: Ranges, header: Header) -> dict[str, ForeignArray]:
         IntegrityError: The sizes of some do not agree with their dtypes and shapes: all problems.
     """
     found = Findings()
-    arrays: dict[str, ForeignArray] = {}
+    arrays: dict[str, StoredArray] = {}
     for name, tensor in header.tensors.items():
-        code, shape, start, _ = tensor
+        code, shape, start, end = tensor
         logical = CODES.get(code)
-        if logical is None:
-            arrays[name] = ForeignArray(
-                code, tuple(shape), unreadable(name, code, _KNOWN, _CONVERT)
-            )
-            continue
-        dtype = dtype_named(logical)
+        arrays[name] = StoredArray(logical or code, tuple(shape), Range(start, end))
         try:
-            _require_size(tensor, dtype.itemsize)
+            if logical is not None:
+                _require_size(tensor, dtype_named(logical).itemsize)
         except IntegrityError as error:
             found.add(error.code, ("arrays", name), error.diagnostics[0].message, _RESTORE)
             if found.full:
                 break
-        dims = tuple(shape)
-        read = partial(array_in, data, start, dtype, dims)
-        slices = None if data.cheap else partial(part_in, data, start, dtype, dims)
-        arrays[name] = ForeignArray(logical, dims, read, slices, data.cheap)
     if found:
         raise IntegrityError(found)
-    return arrays
+    return arrays_of(data, arrays, _KNOWN, _CONVERT)
 
 
 def _require_size(tensor: Tensor, itemsize: int) -> None:

@@ -31,8 +31,9 @@ from neuralqx_struct.errors import (
     UntrustedError,
     path_meant,
 )
+from neuralqx_struct.formats.files import FileArrays
 from neuralqx_struct.formats.files import opened as opened_source
-from neuralqx_struct.formats.ranges import Ranges
+from neuralqx_struct.formats.ranges import Ranges, StoredArray
 from neuralqx_struct.formats.store import STORES, Rows, Store, about
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import Region
@@ -136,6 +137,42 @@ def native(array: ForeignArray) -> ForeignArray:
 
     slices = None if array.slices is None else partial(swapped, array.slices)
     return ForeignArray(name, array.shape, partial(swapped, array.read), slices)
+
+
+def arrays_of(
+    data: Ranges,
+    found: Mapping[str, StoredArray],
+    reason: str = "a dtype of numpy or ml_dtypes",
+    hint: str = "convert it with the program that wrote the file",
+) -> dict[str, ForeignArray]:
+    """The arrays that lie in one file, each read when it is asked for; checksums are compared.
+
+    Args:
+        data: The bytes of the file.
+        found: The arrays by name.
+        reason: The dtypes that can be read.
+        hint: The fix for others.
+    """
+    held = FileArrays(data, found)
+    made: dict[str, ForeignArray] = {}
+    for name, array in found.items():
+        if array.dtype in DTYPES or is_dtype(array.dtype):
+            slices = partial(array.part, data) if array.is_plain and not data.cheap else None
+            read = partial(held.__getitem__, name)
+            made[name] = ForeignArray(array.dtype, array.shape, read, slices, held.at_hand(name))
+        else:
+            read = unreadable(name, array.dtype, reason, hint)
+            made[name] = ForeignArray(array.dtype, array.shape, read)
+    return made
+
+
+def is_dtype(name: str) -> bool:
+    """True if arrays of a dtype of this name can be read."""
+    try:
+        dtype_named(name)
+    except SerializationError:
+        return False
+    return True
 
 
 def unreadable(name: str, got: str, reason: str, hint: str) -> Callable[[], Array]:
@@ -377,12 +414,12 @@ def mapped(path: Path) -> memoryview:
     try:
         fd, size = _opened(path)
         with os.fdopen(fd, "rb", buffering=0) as file:
-            view, _ = opened_source((cast("BinaryIO", file), 0, size), mmap=True)
+            view = opened_source((cast("BinaryIO", file), 0, size), mmap=True).view
     except OSError as error:
         raise _refused(error, path) from error
     except IntegrityError as error:
         raise error.in_file(str(path)) from None
-    return view
+    return cast("memoryview", view)
 
 
 def require_separator(separator: str) -> None:

@@ -98,6 +98,54 @@ def grouped(ranges: Iterable[Range]) -> Iterator[Range]:
         yield group
 
 
+class Ahead:
+    """Reads ranges; those that are announced are fetched ahead in their order, neighbours together.
+
+    Args:
+        read: Returns the bytes from one place to another.
+
+    Example:
+        >>> asked = []
+        >>> ahead = Ahead(lambda start, end: asked.append((start, end)) or memoryview(bytes(end - start)))
+        >>> ahead.expect([Range(0, 4), Range(8, 12)])
+        >>> len(ahead.read(0, 4)), len(ahead.read(8, 12)), asked
+        (4, 4, [(0, 12)])
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._groups: deque[Range] = deque()  # that are announced
+        self._coming: Iterator[memoryview] = iter(())  # their bytes
+        self._group: tuple[Range, memoryview] = Range(0, 0), memoryview(b"")  # the newest of them
+
+    def expect(self, ranges: Iterable[Range]) -> None:
+        """Announces the ranges that will be read next."""
+        self._groups = deque(grouped(ranges))
+        self._coming = in_order(self._read, tuple(self._groups))
+
+    def read(self, start: int, end: int) -> memoryview:
+        """The bytes from one place to another."""
+        wanted = Range(start, end)
+        if not self._group[0].has(wanted) and any(each.has(wanted) for each in self._groups):
+            self._advance(wanted)
+        group, data = self._group
+        if group.has(wanted):
+            return data[start - group.start : end - group.start]
+        return self._read(start, end)
+
+    def _advance(self, wanted: Range) -> None:
+        """Takes announced groups up to the one with these bytes; after a fault none is expected."""
+        while self._groups:
+            group = self._groups.popleft()
+            try:
+                self._group = group, next(self._coming)
+            except BaseException:
+                self._groups.clear()
+                raise
+            if group.has(wanted):
+                return
+
+
 class Blocks:
     """The bytes behind a URL with the members of a memoryview that parsers use; short ranges are fetched in blocks.
 

@@ -10,15 +10,16 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.conversion import convert
-from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.formats import store as stores
-from neuralqx_struct.formats.entries import Entry, FileFormat
+from neuralqx_struct.formats.entries import FileFormat
 from neuralqx_struct.formats.files import file_store
 from neuralqx_struct.formats.npz import NPZ_STORE as NPZ
 from neuralqx_struct.formats.orbax_store import ORBAX_STORE
+from neuralqx_struct.formats.ranges import StoredArray
 from neuralqx_struct.formats.safetensors import SAFETENSORS_STORE as SAFETENSORS
 from neuralqx_struct.formats.store import Store, logical_dtype, require_nbytes
 from neuralqx_struct.places.checksums import crc32
+from neuralqx_struct.places.requests import Range
 from tests.builders import write_linked
 
 PACKAGE = Path(s.__file__).parent
@@ -77,17 +78,18 @@ def read_index(view):
     return json.loads(bytes(view[len(view) - 8 - size : -8]))
 
 
-def entry(view, place, record):
-    dtype = dtype_named(record["dtype"])
-    require_nbytes(record, place[1], place[1])
-    return Entry(dtype, tuple(record["shape"]), *place, record["crc32"])
+def agreed(view, place, record):
+    start, nbytes = place
+    require_nbytes(record, nbytes, nbytes)
+    shape, where = tuple(record["shape"]), Range(start, start + nbytes)
+    return StoredArray(record["dtype"], shape, where, record["crc32"])
 
 
 @pytest.fixture
 def toy():
     """The toy store, in the table for one test."""
     store = file_store(
-        FileFormat(write=write, index=read_index, entry=entry),
+        FileFormat(write=write, index=read_index, agreed=agreed),
         name="toy",
         suffix="flat",
         compression="never",
@@ -213,7 +215,7 @@ def test_it_writes_what_the_manifest_describes(toy, tmp_path):
         )
 
     stores.STORES["toy"] = file_store(
-        FileFormat(write=other, index=read_index, entry=entry),
+        FileFormat(write=other, index=read_index, agreed=agreed),
         name="toy",
         suffix="flat",
         compression="never",
@@ -228,7 +230,7 @@ def test_a_missing_member_is_an_error_at_once():
     with pytest.raises(TypeError, match="missing"):
         Store(name="toy", suffix="flat")
     with pytest.raises(TypeError, match="missing"):
-        file_store(FileFormat(write=write, index=read_index, entry=entry), name="toy")
+        file_store(FileFormat(write=write, index=read_index, agreed=agreed), name="toy")
 
 
 def test_no_other_code_names_stores():
