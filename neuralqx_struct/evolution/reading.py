@@ -256,7 +256,9 @@ class MigratedArrays(HeldArrays):
 
     def parts(self, name: str, regions: Iterable[Region]) -> Iterator[NumpyArray]:
         """Yields parts of one array; of its sources no more is read than these need, where they allow that."""
-        return (self._lazy if name in self._made else super()).parts(name, regions)
+        if name in self._made:
+            return self._lazy.parts(name, regions)
+        return super().parts(name, regions)
 
 
 class KeptArrays:

@@ -161,8 +161,8 @@ def arrays_of(
             read = partial(held.__getitem__, name)
             made[name] = ForeignArray(array.dtype, array.shape, read, slices, held.at_hand(name))
         else:
-            read = unreadable(name, array.dtype, reason, hint)
-            made[name] = ForeignArray(array.dtype, array.shape, read)
+            refused = unreadable(name, array.dtype, reason, hint)
+            made[name] = ForeignArray(array.dtype, array.shape, refused)
     return made
 
 
