@@ -230,10 +230,10 @@ class MigratedArrays(HeldArrays):
                 continue
             if name in self._made:
                 made[name] = self._lazy.lazy(name)
-            elif name in self._sources and not self._sources[name].source.cheap:
-                made[name] = self._sources[
-                    name
-                ]  # other arrays are made of what is read for this one
+                continue
+            source = self._sources.get(name)
+            if source is not None and not source.source.cheap:
+                made[name] = source  # other arrays are made of what is read for this one
         return MigratedArrays(self._held, made, names, self._sources)
 
     def expect(self, names: Iterable[str]) -> None:

@@ -156,23 +156,15 @@ def arrays_of(
     held = FileArrays(data, found)
     made: dict[str, ForeignArray] = {}
     for name, array in found.items():
-        if array.dtype in DTYPES or is_dtype(array.dtype):
-            slices = partial(array.part, data) if array.is_plain and not data.cheap else None
-            read = partial(held.__getitem__, name)
-            made[name] = ForeignArray(array.dtype, array.shape, read, slices, held.at_hand(name))
-        else:
-            refused = unreadable(name, array.dtype, reason, hint)
-            made[name] = ForeignArray(array.dtype, array.shape, refused)
+        dtype, shape, _, crc, _, _, packed, more = array
+        plain = packed is None and not more
+        slices = partial(array.part, data) if plain and not data.cheap else None
+        read = partial(array.read, data) if crc is None else partial(held.__getitem__, name)
+        each = ForeignArray(dtype, shape, read, slices, plain and data.cheap)
+        if dtype not in DTYPES and not each.readable:
+            each = ForeignArray(dtype, shape, unreadable(name, dtype, reason, hint))
+        made[name] = each
     return made
-
-
-def is_dtype(name: str) -> bool:
-    """True if arrays of a dtype of this name can be read."""
-    try:
-        dtype_named(name)
-    except SerializationError:
-        return False
-    return True
 
 
 def unreadable(name: str, got: str, reason: str, hint: str) -> Callable[[], Array]:
