@@ -33,11 +33,12 @@ from neuralqx_struct.errors import SchemaError, SerializationError
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.references import register_ref
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.lint.document import not_free, objection_to_field
 from neuralqx_struct.schema.lock import full_fingerprint
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series, series_of
-from neuralqx_struct.schema.stacks import stacked_fields, stacked_structs
+from neuralqx_struct.schema.stacks import stacked_fields
 from neuralqx_struct.schema.uses import link_all
 from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
@@ -87,7 +88,7 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
     with _COMPILING:
         if fingerprint not in _CLASSES:
             with collector_paused():
-                stacked = stacked_structs(document)
+                stacked = graph_of(document).stacked
                 made = {
                     name: _compile(document, name, stacked=name in stacked)
                     for name in document.structs

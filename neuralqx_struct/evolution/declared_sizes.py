@@ -18,13 +18,13 @@ from neuralqx_struct.evolution.changes import Changes
 from neuralqx_struct.evolution.sizes import substitute
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import Polynomial, difference, polynomial
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.scopes import (
     dims_in_use,
     hiding_params,
     int_fields,
-    reachable,
     sizes_of_params,
     sizes_of_struct,
 )
@@ -35,7 +35,7 @@ from neuralqx_struct.types import Array, Type, map_type, walk_type
 def held_arrays(have: Document, want: Document) -> dict[str, list[tuple[str, str, Type]]]:
     """The arrays of one version at the places of each choice of another, with their structs and fields."""
     found: dict[str, list[tuple[str, str, Type]]] = {}
-    for name in reachable(want)[0]:
+    for name in graph_of(want).structs:
         struct = have.structs.get(name)
         stored = {} if struct is None else struct.stored
         for field, declaration in want.structs[name].stored.items():
@@ -100,7 +100,7 @@ def as_held(document: Document, before: Document, want: Document) -> Document:
         ((dtype, choice),) = found
         return Array(dtype, inner.shape, choice)
 
-    structs, known = dict(document.structs), {*reachable(before)[0]}
+    structs, known = dict(document.structs), {*graph_of(before).structs}
     for name, struct in document.structs.items():
         old = before.structs[name].fields if name in known else {}
         changed = dict(struct.fields)

@@ -25,16 +25,15 @@ from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.field_paths import given_fields, given_values
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.scopes import (
     given_sizes,
-    held_once,
     hiding_params,
     int_fields,
-    reachable,
     shared_sizes,
     start_of,
 )
@@ -98,7 +97,10 @@ def differences(have: Document, want: Document) -> list[Difference]:
         )
         message = f"expected root {want.root}, got {have.root}"
         found.append(Difference(("root",), message, hint))
-    (have_structs, have_enums), (want_structs, want_enums) = reachable(have), reachable(want)
+    (have_structs, have_enums), (want_structs, want_enums) = (
+        graph_of(have).reached(),
+        graph_of(want).reached(),
+    )
     outside = frozenset(want.dims).union(new, *(size.names for size in new.values()))
     scopes: dict[tuple[bool, frozenset[str], frozenset[str]], dict[str, Expression]] = {}
     for name in want_structs:
@@ -400,5 +402,5 @@ def _local_sizes(document: Document) -> set[str]:
     holders: dict[str, set[str]] = {}
     for place in shown_places(document):
         holders.setdefault(place.size, set()).add(place.struct)
-    once = held_once(document)
-    return {size for size, structs in holders.items() if not once(structs)}
+    graph = graph_of(document)
+    return {size for size, structs in holders.items() if not graph.holds_once(structs)}

@@ -24,8 +24,8 @@ from neuralqx_struct.evolution.proof import Stage
 from neuralqx_struct.evolution.steps import renamed_text
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.schema.bounds import field_limits, plain_misses, scalar_misses
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import named_from_root
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import Type
 
@@ -117,7 +117,7 @@ def broken_limits(
         stages: The steps from one to the other.
         roots: The structs of the reader that payloads hold; by default its root.
     """
-    structs, _ = named_from_root(reader, pytrees=True, roots=roots)
+    structs, _ = graph_of(reader).reached(roots)
     following = followed(writer, stages)
     upgrade = reader.version > writer.version
     hint = "values outside are refused: keep the limit, or waive it with a reason"
@@ -231,9 +231,8 @@ def _is_known_around(reader: Document, struct: str, text: str, following: Follow
     """True if each struct that holds another one in a field had the constraint, as it is from there."""
     inside = reader.structs[struct].fields
     holders = [
-        (holder, seen_from(name, parse(text), inside))
-        for holder, declaration in reader.structs.items()
-        for name, each in declaration.stored.items()
-        if each.declared.refers == struct
+        (use.struct, seen_from(use.field, parse(text), inside))
+        for use in graph_of(reader).users(struct)
+        if use.declaration.declared is use.type
     ]
     return bool(holders) and all(seen in following.constraints_on(name) for name, seen in holders)

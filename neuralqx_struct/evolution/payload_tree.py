@@ -33,9 +33,9 @@ from neuralqx_struct.manifest.kinds import (
 )
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.schema.conformance import see_node, size_scopes
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.solver import Solver
-from neuralqx_struct.schema.stacks import stacked_structs
 from neuralqx_struct.types import Node, Type
 from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.text import number_node, number_value, read_value
@@ -355,7 +355,7 @@ class Place(NamedTuple):
     @property
     def lead(self) -> tuple[int, ...]:
         """The sizes of the axes in front of those that arrays of the instance declare; it is a stacked one if there are any."""
-        if self.struct not in stacked_structs(self.before):
+        if self.struct not in graph_of(self.before).stacked:
             return ()
         return tuple(map(self.size, self.sizes.axes))
 

@@ -22,9 +22,10 @@ from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind, require_bounded
 from neuralqx_struct.evolution.steps.operations import Scope, arrays_of
 from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.sizes.scopes import reachable, start_of
+from neuralqx_struct.schema.sizes.scopes import start_of
 
 
 class Stage(NamedTuple):
@@ -336,7 +337,7 @@ def settled(have: Document, want: Document) -> Document:
 
 def _stops(have: Document, want: Document) -> Iterator[Diagnostic]:
     """Yields NQX320 for structs that only a pytree may hold, and that are gone."""
-    for name in reachable(have)[0]:
+    for name in graph_of(have).structs:
         if name not in want.structs:
             message = f"expected the struct {name}, which a pytree may hold, got none"
             hint = f"keep {name} if payloads hold it in a pytree: those are refused without it"

@@ -35,11 +35,11 @@ from neuralqx_struct.evolution.trial import (
     try_payloads,
 )
 from neuralqx_struct.schema.comparisons import Comparison
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.lint import fields_without_value
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
-from neuralqx_struct.schema.sizes.scopes import named_from_root, reachable, start_of
-from neuralqx_struct.types import walk_type
+from neuralqx_struct.schema.sizes.scopes import start_of
 
 
 def judged(
@@ -337,16 +337,12 @@ def held_structs(
     document: Document, used: Document, roots: Iterable[str] | None = None
 ) -> set[str]:
     """The structs of a used document that payloads of its user hold in fields; in a pytree, all."""
-    found: set[str] = set()
-    for holder in named_from_root(document, pytrees=True, roots=roots)[0]:
-        for declaration in document.structs[holder].stored.values():
-            for inner in walk_type(declaration.declared):
-                owner, name = document.place_of(inner.refers)
-                if inner.takes_all:
-                    found |= used.structs.keys()
-                elif owner is used and name in used.structs:
-                    found.add(name)
-    return found
+    holders = [document.structs[name] for name in graph_of(document).reached(roots)[0]]
+    fields = [field for struct in holders for field in struct.stored.values()]
+    if any(field.is_open for field in fields):
+        return {*used.structs}
+    places = (document.place_of(name) for field in fields for name in field.refers)
+    return {name for owner, name in places if owner is used and name in used.structs}
 
 
 def unread_structs(
@@ -360,7 +356,7 @@ def unread_structs(
         unknown: The load policy for stored fields that the reader lacks.
         held: The structs of the reader that payloads of its user hold.
     """
-    seen = reachable(want)[0]
+    seen = graph_of(want).structs
     for name in sorted({*held} & have.structs.keys() & want.structs.keys()):
         # The schema's own comparison is about the parameters that it gives, others may give other sizes.
         if name in seen and not want.structs[name].params:

@@ -30,8 +30,8 @@ from neuralqx_struct.expressions.functions import FUNCTIONS, with_given
 from neuralqx_struct.expressions.grammar import folded, names_in, replaced
 from neuralqx_struct.expressions.operators import format_tree, parse_tree
 from neuralqx_struct.expressions.polynomials import polynomial
-from neuralqx_struct.schema.field_paths import given_values, once
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.field_paths import given_values
+from neuralqx_struct.schema.model import Document, FieldDeclaration, once
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import INT, Extent, Type, map_sizes, walk_type
 

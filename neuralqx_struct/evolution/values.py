@@ -16,8 +16,7 @@ from neuralqx_struct.errors import Diagnostic, MigrationError
 from neuralqx_struct.manifest.kinds import ENUM, NUMPY_SCALAR, show
 from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.schema.conformance import see_node
-from neuralqx_struct.schema.field_paths import once
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, once
 from neuralqx_struct.types import Node, Type, walk_type
 
 

@@ -16,11 +16,11 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.layouts import KEY, NUMBER, Layout
 from neuralqx_struct.layouts.table import Table, holds_arrays
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.language import tidy
 from neuralqx_struct.schema.migration import NAME
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, layout_folder
-from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.schema.text import quoted
 from neuralqx_struct.schema.text.loader import replace_text
 from neuralqx_struct.types import Type, walk_type
@@ -66,7 +66,7 @@ def draft_layout(document: Document, name: str, modeline: str = LAYOUT_SCHEMA_ID
     lines = [f"# {path}: a value of type {missing[path].text}" for path in missing]
     values = "".join(f"{line}\n" for line in ["# values:  # that no file shows", *lines])
     structs = []
-    for struct in reachable(document)[0]:
+    for struct in graph_of(document).structs:
         rules = [
             f"    {field}: {_name(field, declaration.declared)}\n"
             for field, declaration in document.structs[struct].stored.items()

@@ -41,8 +41,8 @@ from neuralqx_struct.schema.conditions import (
     Values,
     failures,
 )
-from neuralqx_struct.schema.field_paths import given_values, once
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.field_paths import given_values
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration, once
 from neuralqx_struct.schema.results import as_declared
 from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.scopes import int_fields

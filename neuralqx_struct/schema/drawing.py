@@ -45,8 +45,8 @@ from neuralqx_struct.schema.bounds import (
     whole_range,
 )
 from neuralqx_struct.schema.conditions import Known, Shaped, Stored, derived_value, failure
-from neuralqx_struct.schema.field_paths import given_values, once
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.field_paths import given_values
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration, once
 from neuralqx_struct.schema.patterns import texts_of
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.scopes import given_sizes, int_fields, sizes_of_struct

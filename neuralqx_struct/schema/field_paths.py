@@ -9,8 +9,6 @@ Example:
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -18,11 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import PathStep, head_of, is_given, path_of, steps_of
 from neuralqx_struct.expressions.operators import cut
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration, once
 from neuralqx_struct.types import INT, Type, walk_type
 from neuralqx_struct.types.text import format_type
 
-_T = TypeVar("_T")
 _Part = TypeVar("_Part", bound=tuple[Any, ...])
 
 _DEEPEST = 4
@@ -279,23 +276,6 @@ def _next_steps(found: Reached) -> Iterator[PathStep]:
             where, name = inner_owner.place_of(inner.refers)
             if name in where.structs:
                 yield from where.structs[name].fields
-
-
-def once(compute: Callable[[Document], _T]) -> Callable[[Document], _T]:
-    """Keeps the result for each document as long as the document exists; documents never change."""
-    known: dict[int, tuple[weakref.ref[Document], _T]] = {}
-
-    @functools.wraps(compute)
-    def kept(document: Document) -> _T:
-        place = id(document)
-        found = known.get(place)
-        if found is not None and found[0]() is document:
-            return found[1]
-        result = compute(document)
-        known[place] = weakref.ref(document, lambda _: known.pop(place, None)), result
-        return result
-
-    return kept
 
 
 @once

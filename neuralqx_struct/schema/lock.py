@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.schema.field_paths import once
-from neuralqx_struct.schema.model import TYPE_MEMBERS, Document
-from neuralqx_struct.schema.sizes.scopes import named_from_root, reachable, size_form
+from neuralqx_struct.schema.graph import graph_of
+from neuralqx_struct.schema.model import TYPE_MEMBERS, Document, once
+from neuralqx_struct.schema.sizes.scopes import size_form
 from neuralqx_struct.schema.text import conflict_markers
 from neuralqx_struct.types import walk_type
 from neuralqx_struct.types.text import format_type
@@ -39,7 +39,10 @@ LockEntry = dict[str, str]
 
 def payload_form(document: Document) -> dict[str, Any]:
     """Returns everything that a reader needs to read payloads, as plain values, with types in text form."""
-    return {**_form(document, reachable(document), payload_fingerprint), **size_form(document)}
+    return {
+        **_form(document, graph_of(document).reached(), payload_fingerprint),
+        **size_form(document),
+    }
 
 
 def _form(
@@ -84,7 +87,7 @@ def same_payloads(first: Document, second: Document) -> bool:
 @once
 def _earlier_fingerprint(document: Document) -> str:
     """The payload fingerprint of release 0.1.0, which knew no scopes of sizes and no structs inside pytrees."""
-    held = named_from_root(document, pytrees=False)
+    held = graph_of(document).reached(pytrees=False)
     return _digest(_form(document, held, _earlier_fingerprint))
 
 

@@ -6,11 +6,13 @@ Schema of the models, ``lint/`` checks the document as a whole, and ``types/`` r
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     Field,
@@ -33,6 +35,8 @@ from neuralqx_struct.types import TYPES, Type, walk_type
 from neuralqx_struct.types.arrays import array_value
 from neuralqx_struct.types.scalars import Scalar
 from neuralqx_struct.types.text import Choices, format_type, parse_type
+
+_T = TypeVar("_T")
 
 #: The name of a compatibility mode.
 Compatibility = Annotated[str, GetPydanticSchema(lambda _, handler: handler(Literal[tuple(MODES)]))]
@@ -186,7 +190,12 @@ class FieldDeclaration(Declaration):
     @cached_property
     def refers(self) -> tuple[str, ...]:
         """The structs and enums that its type names."""
-        return tuple({inner.refers: None for inner in walk_type(self.declared) if inner.refers})
+        return tuple({inner.refers: None for inner in self.named})
+
+    @cached_property
+    def named(self) -> tuple[Type, ...]:
+        """The types inside its type that name a struct or an enum."""
+        return tuple(inner for inner in walk_type(self.declared) if inner.refers)
 
     @cached_property
     def is_open(self) -> bool:
@@ -389,18 +398,6 @@ class Document(Declaration):
         owner, inner = self.place_of(name)
         return owner.enums[inner].members if inner in owner.enums else None
 
-    def types_in(self, declared: Type) -> Iterator[tuple[Document, Type]]:
-        """Yields the types inside a type, and in the stored fields of the structs that it names, with their document."""
-        todo, seen = [(self, declared)], set[tuple[str, str]]()
-        while todo:
-            here, outer = todo.pop()
-            for inner in walk_type(outer):
-                yield here, inner
-                owner, name = here.place_of(inner.refers)
-                if name in owner.structs and (owner.id, name) not in seen:
-                    seen.add((owner.id, name))
-                    todo += [(owner, each.declared) for each in owner.structs[name].stored.values()]
-
     def closure(self) -> list[Document]:
         """The document and all that it uses, directly or not, each once."""
         found: dict[tuple[str, int], Document] = {}
@@ -434,3 +431,20 @@ class Document(Declaration):
         for section in {"enums", "dtypes"} & data.keys():
             data[section] = {n: _short(d, "members") for n, d in data[section].items()}
         return data
+
+
+def once(compute: Callable[[Document], _T]) -> Callable[[Document], _T]:
+    """Keeps the result for each document as long as the document exists; documents never change."""
+    known: dict[int, tuple[weakref.ref[Document], _T]] = {}
+
+    @functools.wraps(compute)
+    def kept(document: Document) -> _T:
+        place = id(document)
+        found = known.get(place)
+        if found is not None and found[0]() is document:
+            return found[1]
+        result = compute(document)
+        known[place] = weakref.ref(document, lambda _: known.pop(place, None)), result
+        return result
+
+    return kept

@@ -27,9 +27,9 @@ from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.schema.conditions import Stored
 from neuralqx_struct.schema.conformance import conform_node
 from neuralqx_struct.schema.drawing import Decks, Draw, DrawnKey, UnfitError, bounds_of
-from neuralqx_struct.schema.field_paths import once
+from neuralqx_struct.schema.graph import structs_across
 from neuralqx_struct.schema.lock import payload_fingerprint
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, once
 from neuralqx_struct.types import Extent, Type, walk_type
 from neuralqx_struct.types.records import type_of_class
 from neuralqx_struct.types.scalars import Scalar
@@ -56,16 +56,9 @@ class Place(NamedTuple):
 def places_of(document: Document) -> set[Place]:
     """The places of sizes in payloads."""
     found: set[Place] = set()
-    seen: set[tuple[str, str]] = set()
-    waiting = [(document, document.root)]
-    while waiting:
-        owner, name = waiting.pop()
-        if name not in owner.structs or (owner.id, name) in seen:
-            continue
-        seen.add((owner.id, name))
+    for owner, name in structs_across(document, [document.root]):
         for key, declaration in owner.structs[name].stored.items():
             for part in walk_type(declaration.declared):
-                waiting.append(owner.place_of(part.refers))
                 for sizes in filter(None, (part.extents, part.arguments)):
                     found.add(Place(owner.id, name, key, tuple(map(str, sizes))))
     return found

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.functions import StructValue
-from neuralqx_struct.schema.field_paths import once
+from neuralqx_struct.schema.graph import graph_of, stacked_in
 from neuralqx_struct.schema.model import Document, StructDeclaration
-from neuralqx_struct.schema.sizes.scopes import reachable, sizes_in
-from neuralqx_struct.types import Type, walk_type
+from neuralqx_struct.schema.sizes.scopes import sizes_in
 
 Axes = tuple[Expression, ...]
 
@@ -105,27 +104,13 @@ def _layer(value: Any, index: tuple[int, ...]) -> Any:
     return value.__array__()[(*index, ...)] if getattr(value, "shape", ()) else value
 
 
-@once
-def stacked_structs(document: Document) -> set[str]:
-    """The structs of a document of which payloads may hold stacked instances, also inside other stacked ones."""
-    found: set[str] = set()
-    todo = [*_stacked(_node_types(document, reachable(document)[0]))]
-    while todo:
-        name = todo.pop()
-        if name in document.structs and name not in found:
-            found.add(name)
-            types = _node_types(document, [name])
-            todo += [inner.refers for declared in types for inner in walk_type(declared)]
-    return found
-
-
 def require_single(document: Document, struct: str, member: str) -> None:
     """Refuses a step for a struct of which payloads may hold stacked instances.
 
     Raises:
         SchemaError: NQX304: there may be some; its path is ``member``.
     """
-    if struct in stacked_structs(document):
+    if struct in graph_of(document).stacked:
         message = f"expected a struct of which all instances are single ones, got {struct}, which some type stacks"
         hint = "unstack it in a step before"
         raise SchemaError(message, code="NQX304", path=member, hint=hint)
@@ -133,20 +118,4 @@ def require_single(document: Document, struct: str, member: str) -> None:
 
 def stacked_fields(declaration: StructDeclaration) -> frozenset[str]:
     """The names of the fields that may hold a stacked struct."""
-    held = {name: field.declared for name, field in declaration.stored.items()}
-    return frozenset(name for name in held if any(True for _ in _stacked([held[name]])))
-
-
-def _node_types(document: Document, structs: Iterable[str]) -> Iterator[Type]:
-    for name in structs:
-        for field in document.structs[name].stored.values():
-            if field.kind == "node":
-                yield field.declared
-
-
-def _stacked(types: Iterable[Type]) -> Iterator[str]:
-    """Yields the structs that types stack."""
-    for declared in types:
-        for inner in walk_type(declared):
-            if inner.stacks:
-                yield inner.parts[0].refers
+    return frozenset(name for name, each in declaration.stored.items() if any(stacked_in(each)))

@@ -20,8 +20,8 @@ from math import isfinite
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.stacks import stacked_structs
 from neuralqx_struct.types import Type
 from neuralqx_struct.types.builders import LiveBuilder
 from neuralqx_struct.types.text import read_value
@@ -195,7 +195,7 @@ class _Stub:
         while receiver in declaration.fields:
             receiver = f"_{receiver}"
         yield "" if declaration.fields else "    # no fields"
-        if name in stacked_structs(owner):
+        if name in graph_of(owner).stacked:
             index = f"{self.of('typing', '.SupportsIndex')} | {self.plain('slice')}"
             made = self.of("typing", ".Self")
             yield f"    def __getitem__({receiver}, index: {index}, /) -> {made}: ..."

@@ -9,8 +9,6 @@ from neuralqx_struct.schema.lock import (
     full_fingerprint,
     lock_entry,
     payload_fingerprint,
-    payload_form,
-    reachable,
     read_lock,
 )
 from neuralqx_struct.schema.reading import parse_document
@@ -84,16 +82,6 @@ def test_full_fingerprints_see_everything():
     assert full_fingerprint(
         document(A.replace(", default: 1", ", default: null"))
     ) != full_fingerprint(document(A.replace(", default: 1", "")))
-
-
-def test_reachable():
-    doc = document(
-        "enums: {E: [a], F: [b]}\nstructs:\n  A: {fields: {x: 'list[B]'}}\n  B: {fields: {e: E, a: A | null}}\n  C: {fields: {f: F}}\n"
-    )
-    assert reachable(doc) == (["A", "B"], ["E"]) and sorted(payload_form(doc)["structs"]) == [
-        "A",
-        "B",
-    ]
 
 
 def test_what_is_no_series(tmp_path, vmc_folder):

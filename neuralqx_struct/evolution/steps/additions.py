@@ -45,9 +45,9 @@ from neuralqx_struct.evolution.steps.operations import (
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.bounds import check_limits, scalar_misses
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Add, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import NO_VALUE, Node, Type, walk_type
 from neuralqx_struct.types.text import Builder, read_value
 
@@ -57,7 +57,7 @@ def with_named(document: Document, declared: Type, target: Document) -> Document
     if not any(inner.refers for inner in walk_type(declared)):
         return document
     structs, enums = dict(document.structs), dict(document.enums)
-    held_structs, held_enums = map(set, reachable(document))
+    held_structs, held_enums = map(set, graph_of(document).reached())
     todo = [declared]
     while todo:
         for inner in walk_type(todo.pop()):

@@ -12,7 +12,6 @@ Example:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 from neuralqx_struct.errors import MigrationError
 from neuralqx_struct.evolution.payload_tree import Place, copied
@@ -23,8 +22,9 @@ from neuralqx_struct.evolution.values import marks_of
 from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, elements_of, iter_nodes
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.bounds import check_limits, field_limits, is_limited
+from neuralqx_struct.schema.graph import fields_across
 from neuralqx_struct.schema.migration import Add, Remove
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import FieldDeclaration
 from neuralqx_struct.types import Array, Node, walk_type
 from neuralqx_struct.types.text import format_type
 
@@ -87,25 +87,11 @@ def _check_number(step: Add | Remove, made: FieldDeclaration, scope: Scope) -> N
     """Checks the number beside ``like`` against every array in a field, and the limits there."""
     number = filling_of(step)
     member = "default" if isinstance(step, Add) else "undo_default"
-    for owner, declaration in _held(made, scope.document):
+    for owner, declaration in fields_across(scope.document, made):
         for inner in walk_type(declaration.declared):
             if inner.element:
                 scope.check_value(number, inner, owner, member, sized=False)
                 check_limits(declaration, number, member)
-
-
-def _held(
-    declaration: FieldDeclaration, document: Document
-) -> Iterator[tuple[Document, FieldDeclaration]]:
-    """Yields a declaration and those of the fields in it, each struct once, with their documents."""
-    todo, seen = [(document, declaration)], set[tuple[str, str]]()
-    for owner, each in todo:
-        yield owner, each
-        for inner in walk_type(each.declared):
-            holder, name = owner.place_of(inner.refers)
-            if name in holder.structs and (holder.id, name) not in seen:
-                seen.add((holder.id, name))
-                todo += [(holder, field) for field in holder.structs[name].stored.values()]
 
 
 def value_from(step: Add, place: Place) -> Node:

@@ -35,6 +35,7 @@ from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.references import import_trusted, is_schema_ref
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.fitting import Fit
+from neuralqx_struct.schema.graph import types_across
 from neuralqx_struct.schema.migration import Python, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.stacks import require_single
@@ -188,7 +189,7 @@ def _require_plain(
     declaration: FieldDeclaration, document: Document, field: str, member: str
 ) -> None:
     """Checks that a field holds no keys, also in structs."""
-    for _, held in document.types_in(declaration.declared):
+    for _, held in types_across(document, declaration.declared):
         if held.key_impl:
             shown = f"{field!r}, which holds {format_type(held)}"
             message = f"expected fields of plain values, arrays and structs of these, got {shown}"

@@ -25,6 +25,7 @@ from neuralqx_struct.evolution.steps.operations import (
 )
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.manifest.kinds import STRUCT
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Inline, Move, RenameStruct, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
@@ -60,10 +61,7 @@ def _apart(scope: Scope, destination: str, bind: Mapping[str, Expression]) -> di
 def _require_one_user(document: Document, struct: str, member: str) -> None:
     """Checks that a struct whose fields a step changes is used once, as other instances would not follow."""
     places = ["root"] if document.root == struct else []
-    for owner, declaration in document.structs.items():
-        for name, stored in declaration.stored.items():
-            found = [t for t in walk_type(stored.declared) if t.refers == struct]
-            places += [f"{owner}.{name}"] * len(found)
+    places += [f"{use.struct}.{use.field}" for use in graph_of(document).users(struct)]
     if len(places) > 1:
         message = f"expected a struct used in one place, got {struct}, used in {', '.join(places)}"
         hint = "the step would leave the other instances without the fields"

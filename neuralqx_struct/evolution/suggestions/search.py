@@ -29,10 +29,10 @@ from neuralqx_struct.evolution.suggestions.questions import (
     ask_which,
 )
 from neuralqx_struct.evolution.suggestions.work import Place, Suggestion, Work, place_of
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import reachable, start_of
-from neuralqx_struct.types import walk_type
+from neuralqx_struct.schema.sizes.scopes import start_of
 
 _MOST_ROUNDS = 3  # after a move, fields may move on into the next struct
 
@@ -63,14 +63,8 @@ def suggest(old: Document, new: Document) -> tuple[Suggestion, ...]:
 
 def _in_both(work: Work) -> list[str]:
     """The structs of both versions that payloads hold, each behind one that holds it."""
-    document, held = work.want, reachable(work.have)[0]
-    found = [document.root]
-    for name in found:
-        for declaration in document.structs[name].stored.values():
-            for inner in walk_type(declaration.declared):
-                if inner.refers in document.structs and inner.refers not in found:
-                    found.append(inner.refers)
-    return [name for name in found if name in held]
+    held = graph_of(work.have).structs
+    return [name for name in graph_of(work.want).outside_in() if name in held]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -79,7 +73,7 @@ def _in_both(work: Work) -> list[str]:
 
 def _rename_structs(work: Work) -> None:
     old, new = work.have, work.want
-    stored = {*reachable(old)[0]}, {*reachable(new)[0]}
+    stored = {*graph_of(old).structs}, {*graph_of(new).structs}
     for former, name in renamed_structs(old, new):
         if former in stored[0] and name in stored[1]:
             _rename_struct(former, name, work)
@@ -101,8 +95,8 @@ def _rename_struct(former: str, name: str, work: Work) -> None:
 def _alike(work: Work) -> Iterator[tuple[str, str]]:
     """Yields structs of which one is gone and the other new, with most of the fields of the smaller one in both."""
     old, new = work.have.structs, work.want.structs
-    gone = [name for name in reachable(work.have)[0] if name not in new]
-    come = [name for name in reachable(work.want)[0] if name not in old]
+    gone = [name for name in graph_of(work.have).structs if name not in new]
+    come = [name for name in graph_of(work.want).structs if name not in old]
     for former in gone:
         for name in come:
             fields = old[former].stored.keys(), new[name].stored.keys()
@@ -116,10 +110,8 @@ def _users(struct: str, document: Document) -> Iterator[Place]:
     """Yields the places where a struct is used."""
     if struct == document.root:
         yield ("root",)
-    for owner, declaration in document.structs.items():
-        for name, stored in declaration.stored.items():
-            if any(inner.refers == struct for inner in walk_type(stored.declared)):
-                yield place_of(owner, name)
+    for use in graph_of(document).users(struct):
+        yield place_of(use.struct, use.field)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -167,8 +159,8 @@ def _suggest_group(
 
 
 def _rename_members(work: Work) -> None:
-    held = reachable(work.have)[1]
-    for name in reachable(work.want)[1]:
+    held = graph_of(work.have).enums
+    for name in graph_of(work.want).enums:
         if name not in held:
             continue
         old, new = work.have.enums[name].members, work.want.enums[name].members
@@ -211,7 +203,7 @@ def _unite_dtypes(work: Work) -> None:
 
 def _rename_entries(work: Work) -> None:
     """Asks about entries of dicts and trees, whose names defaults and examples alone show."""
-    for name in reachable(work.want)[0]:
+    for name in graph_of(work.want).structs:
         before = work.have.structs[name].stored if name in work.have.structs else {}
         for each, wanted in work.want.structs[name].stored.items():
             held = before.get(each)

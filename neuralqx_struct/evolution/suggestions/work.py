@@ -20,9 +20,9 @@ from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, ki
 from neuralqx_struct.evolution.steps.additions import values_for
 from neuralqx_struct.evolution.steps.operations import Gap, Scope
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import reachable
 from neuralqx_struct.types import Type, walk_type
 
 #: The place of a difference, as keys from the document.
@@ -268,8 +268,8 @@ class Work:
 
     def _is_like(self, first: Document, other: Document) -> bool:
         """True if payloads have the same fields after two answers, so that the steps behind fit to both."""
-        held = reachable(first)[0]
-        if held != reachable(other)[0]:
+        held = graph_of(first).structs
+        if held != graph_of(other).structs:
             return False
         for name in held:
             fields, others = first.structs[name].stored, other.structs[name].stored

@@ -18,8 +18,8 @@ from neuralqx_struct.errors import Diagnostic, Severity, closest
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import given_values
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import named_from_root
 from neuralqx_struct.schema.text import KeyPath, Source, path_text
 from neuralqx_struct.types import INT, walk_type
 
@@ -84,7 +84,7 @@ def fields_without_value(
         roots: The structs that payloads hold; by default its root.
         severity: The severity.
     """
-    for name in named_from_root(document, pytrees=True, roots=roots)[0]:
+    for name in graph_of(document).reached(roots)[0]:
         for key, declaration in document.structs[name].fields.items():
             given = declaration.stored or declaration.has_default or declaration.derived is not None
             if not given:
@@ -137,19 +137,12 @@ def passed_on(document: Document, struct_name: str) -> set[str]:
 def shown_by(document: Document, struct_name: str) -> set[str]:
     """The sizes that an instance of a struct may show without the structs around it."""
     found: set[str] = set(root_ints(document)) if struct_name == document.root else set()
-    done: set[str] = set()
-    waiting = [struct_name]
-    while waiting:
-        name = waiting.pop()
-        if name in done or name not in document.structs:
-            continue
-        done.add(name)
+    for name in graph_of(document).inside(struct_name):
         hidden = set() if name == struct_name else {*document.structs[name].params}
         for declaration in document.structs[name].fields.values():
             sizes = (*extents_of(declaration), *arguments_of(declaration))
             names = {name for size in sizes for name in size.names} - hidden
             found |= names if name == struct_name else names & document.dims.keys()
-            waiting += [inner.refers for inner in walk_type(declaration.declared)]
     if struct_name == document.root:
         found |= given_values(document).keys()
     solve_dims(document, found)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 
 from neuralqx_struct.dtypes import DTYPES, FAMILIES
+from neuralqx_struct.schema.graph import graph_of, types_across
 from neuralqx_struct.schema.lint import Findings, Speller, fields_of, finding
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Type, type_names, walk_type
@@ -221,11 +222,7 @@ def _check_dtypes(document: Document) -> Findings:
 def _check_recursion(document: Document) -> Findings:
     """Find structs that no finite instance has: the least set of structs that can be built lacks them."""
     finite: set[str] = set()
-    holders: dict[str, set[str]] = {name: set() for name in document.structs}
-    for _, struct_name, _, declaration in fields_of(document):
-        for inner in walk_type(declaration.declared):
-            if inner.refers in holders:
-                holders[inner.refers].add(struct_name)
+    uses = graph_of(document).uses
     waiting = [*document.structs]
     while waiting:
         name = waiting.pop()
@@ -233,7 +230,7 @@ def _check_recursion(document: Document) -> Findings:
             _finite(document, d, finite) for d in document.structs[name].fields.values()
         ):
             finite.add(name)
-            waiting += holders[name]  # check its holders again
+            waiting += {use.struct for use in uses.get(name, ())}  # check its holders again
     for path, struct_name, _, declaration in fields_of(document):
         if struct_name not in finite and not _finite(document, declaration, finite):
             message = f"expected a struct that ends, got {struct_name}, which needs another {declaration.text} inside"
@@ -300,7 +297,7 @@ def _check_kinds(document: Document) -> Findings:
 
 def _held(document: Document, declared: Type) -> Type | None:
     """The first part of a type that static values cannot hold."""
-    return next((inner for _, inner in document.types_in(declared) if inner.unhashable), None)
+    return next((inner for _, inner in types_across(document, declared) if inner.unhashable), None)
 
 
 def _words(held: Type) -> str:

@@ -13,41 +13,16 @@ Example:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.declarations import DimDeclaration
-from neuralqx_struct.schema.field_paths import given_fields, once
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.field_paths import given_fields
+from neuralqx_struct.schema.graph import graph_of
+from neuralqx_struct.schema.model import Document, FieldDeclaration, once
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Type, walk_type
-
-
-@once
-def reachable(document: Document) -> tuple[list[str], list[str]]:
-    """The structs and enums that a payload of the document can hold, sorted by name: with a pytree, all."""
-    return named_from_root(document, pytrees=True)
-
-
-def named_from_root(
-    document: Document, *, pytrees: bool, roots: Iterable[str] | None = None
-) -> tuple[list[str], list[str]]:
-    """The structs and enums that the types of fields name, from the root or other structs on; with ``pytrees`` also what these may hold."""
-    structs: set[str] = set()
-    enums: set[str] = set()
-    todo = [document.root] if roots is None else [*roots]
-    while todo:
-        name = todo.pop()
-        if name in document.enums:
-            enums.add(name)
-        elif name in document.structs and name not in structs:
-            structs.add(name)
-            for declaration in document.structs[name].stored.values():
-                todo += declaration.refers
-                if pytrees and declaration.is_open:
-                    todo += [*document.structs, *document.enums]
-    return sorted(structs), sorted(enums)
 
 
 def sizes_in(declared: Type, times: int = 1) -> Iterator[tuple[str, int]]:
@@ -75,7 +50,7 @@ def sizes_of_struct(document: Document, name: str) -> Counter[str]:
 def sizes_of_params(document: Document) -> dict[str, dict[str, Expression]]:
     """The parameters of structs that are one size, of numbers and dims, or any size wherever a payload holds the struct."""
     found: dict[str, dict[str, Expression]] = {}
-    for holder in reachable(document)[0]:
+    for holder in graph_of(document).structs:
         declared = document.structs[holder]
         for field in declared.stored.values():
             for part in walk_type(field.declared):
@@ -105,7 +80,7 @@ def hiding_params(document: Document, struct: str) -> set[str]:
 def shared_sizes(document: Document) -> dict[str, set[str]]:
     """The dims on which payloads depend, each with the structs that name it."""
     found: dict[str, set[str]] = {}
-    for struct in reachable(document)[0]:
+    for struct in graph_of(document).structs:
         for name in sizes_of_struct(document, struct).keys() & document.dims.keys():
             found.setdefault(name, set()).add(struct)
     given = int_fields(document)
@@ -165,52 +140,6 @@ def size_form(document: Document) -> dict[str, Any]:
         dims[name] = {member: value for member, value in bounds.items() if value}
     given = sorted(given_sizes(document))
     return {member: fact for member, fact in (("dims", dims), ("given", given)) if fact}
-
-
-def single_structs(document: Document) -> set[str]:
-    """The structs of which a payload holds at most one instance."""
-    held: dict[str, list[str]] = {}
-    times: Counter[str] = Counter()
-    for name in reachable(document)[0]:
-        for field in document.structs[name].stored.values():
-            for inner, count in _held(field.declared, field.max_length):
-                held.setdefault(name, []).append(inner)
-                times[inner] += count
-    found: set[str] = set()
-    waiting = [] if times[document.root] or times["*"] else [document.root]
-    while waiting:
-        name = waiting.pop()
-        found.add(name)
-        waiting += [inner for inner in held.get(name, ()) if times[inner] == 1]
-    return found
-
-
-def held_once(document: Document) -> Callable[[set[str]], bool]:
-    """Returns a test whether a payload holds at most one instance of several structs: alternatives of one field."""
-    single = single_structs(document)
-    alternatives = [
-        {branch.refers for branch in field.declared.branches}
-        for name in reachable(document)[0]
-        for field in document.structs[name].stored.values()
-    ]
-
-    def test(structs: set[str]) -> bool:
-        if len(structs) < 2:
-            return structs <= single
-        return structs <= single and any(structs <= each for each in alternatives)
-
-    return test
-
-
-def _held(declared: Type, most: int | None, times: int = 1) -> Iterator[tuple[str, int]]:
-    """Yields the structs that a type names, and ``*`` for one that holds any; at most ``most`` if it holds several."""
-    if declared.takes_all:
-        yield "*", 1
-    if declared.refers:
-        yield declared.refers, times
-    several = declared.many and most not in (0, 1)
-    for part in declared.parts:
-        yield from _held(part, None if declared.many else most, 2 if several else times)
 
 
 def start_of(old: Document, target: Document) -> Document:

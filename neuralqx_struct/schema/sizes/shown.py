@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
-from neuralqx_struct.schema.field_paths import once
-from neuralqx_struct.schema.model import Document
-from neuralqx_struct.schema.sizes.scopes import int_fields, reachable
+from neuralqx_struct.schema.graph import graph_of
+from neuralqx_struct.schema.model import Document, once
+from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.types import walk_type
 
 
@@ -31,7 +31,7 @@ def shown_places(document: Document) -> set[Place]:
     found: set[Place] = set()
     waiting = [Place(document.root, name, "", name) for name in int_fields(document)]
     passed: dict[tuple[str, str], list[Place]] = {}
-    for name in reachable(document)[0]:
+    for name in graph_of(document).structs:
         for key, field in document.structs[name].stored.items():
             for part in walk_type(field.declared):
                 at = (name, key, part.sort)
