@@ -1,6 +1,6 @@
 """Examples: instances made from a declaration alone, for tests, documentation and shapes to compile with.
 
-Values are drawn as for samples of payloads (``schema/drawing.py``), with larger sizes and arrays of random numbers. The
+Values are drawn as for samples of payloads (``schema/drawing``), with larger sizes and arrays of random numbers. The
 constructor checks the result; where it refuses, another one is drawn, with larger numbers from time to time.
 """
 
@@ -25,14 +25,9 @@ from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.bounds import ends_of
 from neuralqx_struct.schema.conditions import Stored
-from neuralqx_struct.schema.drawing import (
-    Decks,
-    Draw,
-    DrawnKey,
-    UnfitError,
-    mapped,
-    numbers_within,
-)
+from neuralqx_struct.schema.drawing import Decks, Draw, UnfitError
+from neuralqx_struct.schema.drawing.numbers import ends_within, numbers_within
+from neuralqx_struct.schema.drawing.values import DrawnKey, mapped
 from neuralqx_struct.schema.lint import arguments_of, extents_of, root_ints
 from neuralqx_struct.schema.lint.values import wrong_examples
 from neuralqx_struct.schema.model import Document, StructDeclaration
@@ -267,11 +262,7 @@ class _Example(Draw):
 
     def near_interval(self, low: float, high: float, least: float) -> tuple[float, float]:
         """The interval that the limits of the field leave, near to another one; open ends are moved by ``least``."""
-        field = self.field
-        floors = [field.ge, None if field.gt is None else field.gt + least, -math.inf]
-        ceilings = [field.le, None if field.lt is None else field.lt - least, math.inf]
-        bottom = max(bound for bound in floors if bound is not None)
-        top = min(bound for bound in ceilings if bound is not None)
+        bottom, top = ends_within(self.field, least)
         width = high - low
         start = min(max(low, bottom), top)
         if bottom == -math.inf and top < low:

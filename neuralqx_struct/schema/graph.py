@@ -4,8 +4,8 @@ Every question about who holds whom is answered here, from one graph that is kep
 
 Example:
     >>> graph = graph_of(v3)
-    >>> graph.structs, [(use.struct, use.field) for use in graph.uses["MetropolisSampler"]]
-    (['MetropolisSampler', 'VMCState'], [('VMCState', 'sampler')])
+    >>> graph.structs, [(use.struct, use.field) for use in graph.uses["Sampler"]]
+    (['Optimizer', 'Sampler', 'VMCState'], [('VMCState', 'sampler')])
 """
 
 from __future__ import annotations

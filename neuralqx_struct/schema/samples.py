@@ -26,7 +26,9 @@ from neuralqx_struct.manifest.kinds import ARRAY, DICT, LIST, PRNG_KEY, STRUCT, 
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.schema.conditions import Stored
 from neuralqx_struct.schema.conformance import conform_node
-from neuralqx_struct.schema.drawing import Decks, Draw, DrawnKey, UnfitError, bounds_of
+from neuralqx_struct.schema.drawing import Decks, Draw, UnfitError
+from neuralqx_struct.schema.drawing.plans import bounds_of
+from neuralqx_struct.schema.drawing.values import DrawnKey
 from neuralqx_struct.schema.graph import structs_across
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.model import Document, once

@@ -3,14 +3,14 @@
 What is drawn is neutral: arrays are :class:`~neuralqx_struct.schema.conditions.Stored`, structs are values of expressions, all
 else is as in Python. ``samples.py`` makes manifests of it, ``classes/examples.py`` instances.
 
-Fields are drawn in the order in which they depend on each other. Limits come from fields and from constraints; equalities and
-lengths that constraints demand are made true. Where a constraint fails all the same, the fields that it names are drawn again,
-near to its other numbers.
+Fields are drawn in the order in which they depend on each other (``plans.py``). Limits come from fields and from constraints;
+equalities and lengths that constraints demand are made true. Where a constraint fails all the same, the fields that it names are
+drawn again, near to its other numbers (``numbers.py``).
 
 Example:
-    >>> held = Drawn({"a": 1, "b": [2]}, None)
-    >>> held["b"], len(held)
-    ([2], 2)
+    >>> decks = Decks()
+    >>> sorted(decks.pick(random.Random(turn), "place", [1, 2]) for turn in range(2))
+    [1, 2]
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from __future__ import annotations
 import ast
 import math
 import random
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from neuralqx_struct.dtypes import DTYPES, dtype_named
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.functions import StructValue, items_of
-from neuralqx_struct.expressions.grammar import head_of, is_given, names_in, steps_of
-from neuralqx_struct.expressions.items import Budget
-from neuralqx_struct.expressions.operators import format_tree
+from neuralqx_struct.expressions.grammar import head_of, is_given, steps_of
 from neuralqx_struct.schema.bounds import (
-    Lengths,
     Limits,
-    bounded,
     ends_of,
-    equalities,
     inside,
-    is_limited,
     length_misses,
-    lengths_in,
-    limits_of,
     scalar_misses,
     whole_range,
 )
-from neuralqx_struct.schema.conditions import Known, Shaped, Stored, derived_value, failure
+from neuralqx_struct.schema.conditions import Stored, failure
+from neuralqx_struct.schema.drawing.numbers import WHOLE, Numbers, around, ends_within, is_empty
+from neuralqx_struct.schema.drawing.plans import (
+    bounded_fields,
+    ints_given,
+    limits_in,
+    planned,
+    plans,
+)
+from neuralqx_struct.schema.drawing.values import Drawn, DrawnKey, exchanged, mapped, with_numbers
 from neuralqx_struct.schema.field_paths import given_values
-from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration, once
+from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.patterns import texts_of
 from neuralqx_struct.schema.sizes import ANY
-from neuralqx_struct.schema.sizes.scopes import given_sizes, int_fields, sizes_of_struct
+from neuralqx_struct.schema.sizes.scopes import int_fields
 from neuralqx_struct.schema.stacks import layers
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import Array, Extent, Type, walk_type
@@ -60,14 +60,11 @@ from neuralqx_struct.types.text import read_value
 Counts = Mapping[tuple[str, ...], Mapping[int, int]]
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes})
-_DEEPEST = (
-    4  # structs inside structs; deeper, lists are as short as allowed and unions have no structs
-)
-_WHOLE = 1 << 53  # the largest number
-_FEW = 256  # numbers in arrays that are not all the same
+#: Structs inside structs; deeper, lists are as short as allowed and unions have no structs.
+_DEEPEST = 4
 _TRIES = 20  # values of a field that its limits may refuse
 _REPAIRS = 40  # fields of a struct that are drawn again for its constraints
-_STEPS = 100_000  # of the evaluation of the constraints of one struct
+_LONGEST_TEXT = 4096
 
 
 class UnfitError(Exception):
@@ -116,208 +113,6 @@ class Decks:
     def drop(self) -> None:
         """Forgets the options that were drawn since the last call of either."""
         self._new = {}
-
-
-class DrawnKey(Shaped):
-    """Random keys of an implementation, with their words."""
-
-    def __init__(self, impl: str, words: Stored) -> None:
-        super().__init__("", words.shape[:-1])
-        self.impl, self.words = impl, words
-
-
-class Drawn(Known):
-    """The fields of a struct that was drawn, as its expressions see them.
-
-    Args:
-        values: Those that are stored.
-        draw: Where they were drawn, which knows the sizes.
-        numbers: Whether arrays are those of numpy.
-        ref: The document and the name of the struct.
-        sizes: Whether sizes are names too.
-    """
-
-    def __init__(
-        self,
-        values: dict[str, Any],
-        draw: Any,
-        *,
-        numbers: bool = False,
-        ref: tuple[Document, str] | None = None,
-        sizes: bool = False,
-    ) -> None:
-        self.stored, self.ref = values, ref
-        self.draw, self._numbers, self._sizes = draw, numbers, sizes
-        self._budget = Budget(_STEPS)
-
-    @property
-    def _fields(self) -> Mapping[str, FieldDeclaration]:
-        if self.ref is None:
-            return {}
-        document, name = self.ref
-        return document.structs[name].fields
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self.stored:
-            value = self.stored[name]
-            return with_numbers(value) if self._numbers else value
-        declaration = self._fields.get(name)
-        if declaration is None:
-            return self.draw.size_named(name) if self._sizes else self.stored[name]
-        if declaration.derivation is None:
-            return None  # payloads do not hold it
-        known = Drawn(self.stored, self.draw, numbers=self._numbers, ref=self.ref, sizes=True)
-        known._budget = self._budget
-        return derived_value(declaration.derivation, known)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self.stored, **self._fields})
-
-    def __len__(self) -> int:
-        return len({**self.stored, **self._fields})
-
-    @property
-    def budget(self) -> Budget:
-        """The steps that the expressions of a struct share."""
-        return self._budget
-
-    def with_numbers(self) -> Drawn | None:
-        """The same with arrays of numpy; None if they are already."""
-        if self._numbers:
-            return None
-        made = Drawn(self.stored, self.draw, numbers=True, ref=self.ref, sizes=self._sizes)
-        made._budget = self._budget
-        return made
-
-
-def with_numbers(value: Any) -> Any:
-    """A value with arrays of numpy."""
-    if isinstance(value, Stored):
-        return value.read()
-    if type(value) is StructValue:
-        return StructValue(value.fields.with_numbers() or value.fields, value.nodes)  # type: ignore[attr-defined]
-    return mapped(with_numbers, value) if isinstance(value, (list, tuple, dict)) else value
-
-
-def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """A collection with other items."""
-    if isinstance(value, dict):
-        return {key: function(item) for key, item in value.items()}
-    return type(value)(map(function, value))
-
-
-class _Plan(NamedTuple):
-    """The facts about a struct that drawing needs.
-
-    Attributes:
-        fields: The fields with the limits of constraints.
-        limits: These limits, also of what the fields hold.
-        order: Their names in the order of drawing.
-        limited: Those of which a value may be refused.
-        read: Those on which constraints depend.
-        sizes: The names of sizes.
-        lengths: The sizes of axes that constraints demand.
-        equal: Both sides of equalities, the first of which may be given the value of the other.
-        conditions: The parts of constraints that all have to hold.
-        heads: The fields that may be drawn again for each of them.
-    """
-
-    fields: Mapping[str, FieldDeclaration]
-    limits: Limits
-    order: Sequence[str]
-    limited: frozenset[str]
-    read: frozenset[str]
-    sizes: frozenset[str]
-    lengths: Lengths
-    equal: Sequence[tuple[ast.Name, ast.expr]]
-    conditions: Sequence[Expression]
-    heads: Sequence[frozenset[str]]
-
-
-@once
-def _given(document: Document) -> frozenset[str]:
-    return frozenset(given_sizes(document))
-
-
-@once
-def _plans(_: Document) -> dict[Hashable, _Plan]:
-    return {}
-
-
-def _planned(
-    document: Document, name: str, around: Limits, counted: frozenset[str], held: frozenset[str]
-) -> _Plan:
-    struct = document.structs[name]
-    own = lengths_in(struct)
-    limits = limits_of(struct, around)
-    fields = bounded(struct, limits)
-    fields = {key: each for key, each in fields.items() if key in held}
-    is_root = name == document.root
-    given = given_values(document).values() if is_root else ()
-    fixed = _given(document) if is_root else frozenset[str]()
-    first = {head for each in given for head in each.heads}
-    counted |= {path[0] for path in own}
-
-    def turn(key: str) -> int:
-        if key in fixed:
-            return 1 if key in document.dims else 0
-        return 0 if key in first else 1 + _turn(fields[key], key in counted)
-
-    equal = [
-        (side, other)
-        for side, other in equalities(struct)
-        if isinstance(side, ast.Name) and head_of(side.id) not in fixed | first
-    ]
-    conditions = [*_conditions(struct)]
-    heads = [_heads(struct, each) for each in conditions]
-    return _Plan(
-        fields,
-        limits,
-        sorted(fields, key=turn),
-        frozenset(key for key, each in fields.items() if is_limited(each)),
-        frozenset().union(*heads),
-        frozenset(sizes_of_struct(document, name)) | {*struct.params},
-        own,
-        equal,
-        conditions,
-        [each - fixed - first for each in heads],
-    )
-
-
-def _turn(declaration: FieldDeclaration, counted: bool) -> int:
-    """The order of drawing: plain values, as sizes may be equal to them; then what has no given length; arrays last."""
-    declared = declaration.declared
-    if declared.element:
-        return 3 if counted else 4
-    plain = not any(branch.parts or branch.refers for branch in declared.branches)
-    return 0 if plain else 1 + counted
-
-
-def _conditions(struct: StructDeclaration) -> Iterator[Expression]:
-    """Yields the parts of constraints that are joined by ``and``."""
-    for constraint in struct.constraints:
-        tree = constraint.expression.tree
-        if not (isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)):
-            yield constraint.expression
-            continue
-        for part in tree.values:
-            names = frozenset(node.id for node in names_in(part))
-            yield Expression(format_tree(part), names, part)
-
-
-def _heads(struct: StructDeclaration, expression: Expression) -> frozenset[str]:
-    """The stored fields on which an expression depends."""
-    found: set[str] = set()
-    waiting = [*expression.heads]
-    while waiting:
-        head = waiting.pop()
-        declaration = struct.fields.get(head)
-        if declaration is None or head in found:
-            continue
-        found.add(head)
-        if declaration.derivation is not None:
-            waiting += declaration.derivation.heads
-    return frozenset(found & struct.stored.keys())
 
 
 @dataclass(kw_only=True)
@@ -575,11 +370,11 @@ class Draw:
         counted = frozenset(path[0] for path in self.lengths)
         around = limits_in(self.document) if is_root else self.limits
         place = (self.struct_name, is_root, counted, type(self))
-        plan = _plans(self.document).get(place) if is_root or not around else None
+        plan = plans(self.document).get(place) if is_root or not around else None
         if plan is None:
-            plan = _planned(self.document, self.struct_name, around, counted, self.held(struct))
+            plan = planned(self.document, self.struct_name, around, counted, self.held(struct))
             if is_root or not around:
-                _plans(self.document)[place] = plan
+                plans(self.document)[place] = plan
         self.limits, self.plan = plan.limits, plan
         for name in plan.order:
             self.draw_field(name, is_root=is_root)
@@ -593,7 +388,7 @@ class Draw:
         demanded = self.demanded_int() if name in ints else None
         if demanded is not None:
             self.values[name] = demanded
-        elif is_root and name in _given(self.document):
+        elif is_root and name in ints_given(self.document):
             self.values[name] = self.given_int()
         else:
             self.values[name] = self.fitting()
@@ -630,7 +425,7 @@ class Draw:
             return self.value()
         misses: list[str] = []
         value = None
-        for turn in range(1 if _is_empty(self.field) else _TRIES):
+        for turn in range(1 if is_empty(self.field) else _TRIES):
             value = self.value() if turn == 0 else self.changed(small=None).value()
             misses = self.misses(self.field, value)
             if not misses:
@@ -770,7 +565,7 @@ class Draw:
                     value = evaluate_tree(node, names)
                 except (KeyError, SchemaError):
                     continue
-                if type(value) in (int, float) and abs(value) < _WHOLE:
+                if type(value) in (int, float) and abs(value) < WHOLE:
                     found.append(value)
         return found
 
@@ -856,7 +651,7 @@ class Draw:
         seed = self.random.getrandbits(32)
         hints = (*self.hints, *self.near_numbers())
         is_read = self.name in self.plan.read
-        read = _Numbers(self.field, dtype, tuple(shape), seed, self.small, hints, is_read)
+        read = Numbers(self.field, dtype, tuple(shape), seed, self.small, hints, is_read)
         return Stored(dtype, shape, read)
 
     def key(self, impl: str | None, shape: Sequence[int]) -> DrawnKey:
@@ -908,17 +703,11 @@ class Draw:
 
     def interval(self, least: float) -> tuple[float, float]:
         """Bounds of random numbers; open ones are moved by ``least``, or to the middle."""
-        bounds = self.field
-        low = _largest(bounds.ge, None if bounds.gt is None else bounds.gt + least)
-        high = _smallest(bounds.le, None if bounds.lt is None else bounds.lt - least)
-        if low is not None and high is not None and low > high:
-            ends = _largest(bounds.ge, bounds.gt), _smallest(bounds.le, bounds.lt)
-            low = high = sum(ends) / 2  # type: ignore[arg-type]
-        if low is None:
-            low = -3 if high is None else min(-3, high - 6)
-        high = max(3, low + 6) if high is None else high
-        if not -_WHOLE < low <= high < _WHOLE:
-            raise self.unfit(f"no number between {-_WHOLE} and {_WHOLE} could be drawn")
+        low, high = ends_within(self.field, least)
+        low = min(-3, high - 6) if low == -math.inf else low
+        high = max(3, low + 6) if high == math.inf else high
+        if not -WHOLE < low <= high < WHOLE:
+            raise self.unfit(f"no number between {-WHOLE} and {WHOLE} could be drawn")
         return low, high
 
     def numbers(self, low: float, high: float, least: float) -> list[float]:
@@ -928,13 +717,13 @@ class Draw:
             found = [n for each in self.hints for n in (each, each - 1, each + 1, 2 * each)]
         else:
             found = [0, 1, -1, low, high, low + least, high - least, declaration.default]
-            found += [n for each in ends_of(declaration) for n in _around(each, least)]
+            found += [n for each in ends_of(declaration) for n in around(each, least)]
             found += self.near_numbers(least)
         fit = dict.fromkeys(
             each
             for each in found
             if type(each) in (int, float)
-            and -_WHOLE < each < _WHOLE
+            and -WHOLE < each < WHOLE
             and (low <= each <= high or not scalar_misses(declaration, each))
         )
         return [*fit]
@@ -944,7 +733,7 @@ class Draw:
         struct = self.near.structs.get(self.struct_name) if self.near else None
         if struct is None:
             return None
-        return _bounded_fields(self.near).get((self.struct_name, self.name))  # type: ignore[arg-type]
+        return bounded_fields(self.near).get((self.struct_name, self.name))  # type: ignore[arg-type]
 
     def near_numbers(self, least: float = 1) -> list[float]:
         """The limits of the field in the other version, with the numbers beside them."""
@@ -952,7 +741,7 @@ class Draw:
         if other is None:
             return []
         ends = [*ends_of(other), *([] if other.multiple_of is None else [other.multiple_of])]
-        return [n for each in ends for n in _around(each, least)]
+        return [n for each in ends for n in around(each, least)]
 
     def lengths_near(self, least: int, most: int, few: int) -> list[int]:
         """Lengths that matter: the shortest, the longest up to some, and those of the other version."""
@@ -993,166 +782,3 @@ class Draw:
         most = min(most, least + 3) if self.field.max_length is None else most
         lengths = self.lengths_near(least, most, 3)
         return int(self.pick("length", lengths, lengths))
-
-
-_LONGEST_TEXT = 4096
-_CLOSE = 2**-10  # to a limit of floats
-
-
-def _around(number: float, least: float) -> tuple[float, ...]:
-    """A limit with the numbers beside it."""
-    return (number, number - least, number + least, number - _CLOSE, number + _CLOSE)
-
-
-def _is_empty(bounds: FieldDeclaration) -> bool:
-    """True if no number is within bounds."""
-    low, high = _largest(bounds.ge, bounds.gt), _smallest(bounds.le, bounds.lt)
-    if low is None or high is None:
-        return False
-    return low > high or (low == high and (bounds.gt == low or bounds.lt == high))
-
-
-def _largest(*bounds: float | None) -> float | None:
-    return max((bound for bound in bounds if bound is not None), default=None)
-
-
-def _smallest(*bounds: float | None) -> float | None:
-    return min((bound for bound in bounds if bound is not None), default=None)
-
-
-@once
-def _bounded_fields(document: Document) -> dict[tuple[str, str], FieldDeclaration]:
-    """The fields of a document by struct and name, with the limits of constraints."""
-    return {
-        (name, key): each
-        for name, struct in document.structs.items()
-        for key, each in bounded(struct, limits_of(struct, {})).items()
-    }
-
-
-@once
-def bounds_of(document: Document) -> frozenset[tuple[str, ...]]:
-    """The limits of fields and sizes of a document, each with its place."""
-    members = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length")
-    found = {
-        (struct, name, member, str(getattr(each, member)))
-        for (struct, name), each in _bounded_fields(document).items()
-        for member in members
-        if getattr(each, member) is not None
-    }
-    found |= {("", name, "", str((dim.min, dim.max))) for name, dim in document.dims.items()}
-    return frozenset(found)
-
-
-@once
-def limits_in(document: Document) -> Limits:
-    """The bounds of static ints of the root that are sizes: those of the dims that are equal to them."""
-    ints = int_fields(document)
-    # One that only an equation names may be negative.
-    sizes = {*sizes_of_struct(document, document.root), *document.dims} & ints.keys()
-    found: Limits = {(name,): {"ge": 0} for name in sorted(sizes)}
-    for dim in document.dims.values():
-        name = "" if dim.equation is None else dim.equation.text
-        if name in ints:
-            bounds = found.setdefault((name,), {"ge": 0})
-            bounds["ge"] = max(bounds["ge"], dim.min or 0)
-            if dim.max is not None:
-                bounds["le"] = min(bounds.get("le", dim.max), dim.max)
-    return found
-
-
-def exchanged(value: Any, steps: Sequence[str | int], new: Any) -> Any:
-    """A value with another one where a path leads: in each item, where it names all items."""
-    if not steps and not isinstance(value, (list, tuple, dict)):
-        return float(new) if isinstance(value, float) and type(new) is int else new
-    if type(value) is StructValue:
-        held: Any = value.fields
-        head = str(steps[0])
-        inner = exchanged(held.stored[head], steps[1:], new)
-        made = Drawn({**held.stored, head: inner}, held.draw, ref=held.ref)
-        return StructValue(made, value.nodes)
-    if steps and isinstance(steps[0], int):
-        place = range(len(value))[steps[0]]
-        return type(value)(
-            exchanged(item, steps[1:], new) if each == place else item
-            for each, item in enumerate(value)
-        )
-    return mapped(lambda item: exchanged(item, steps, new), value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """The numbers of an array: small ones within the limits of a field; in large arrays, one for all elements.
-
-    Attributes:
-        declaration: The field.
-        dtype: The dtype.
-        shape: The sizes.
-        seed: The start of the random choices.
-        small: The number that all shall be near to; None for random ones.
-        hints: More numbers to take.
-        is_read: Whether a constraint depends on them.
-    """
-
-    declaration: FieldDeclaration
-    dtype: str
-    shape: tuple[int, ...]
-    seed: int
-    small: int | None
-    hints: Sequence[float]
-    is_read: bool
-
-    def __call__(self) -> Any:
-        """The array, of numpy."""
-        import numpy as np
-
-        source = random.Random(self.seed)  # noqa: S311
-        options = numbers_within(self.declaration, self.dtype, self.hints, is_read=self.is_read)
-        kind, count = dtype_named(self.dtype), math.prod(self.shape)
-        small = self.small
-        if small is not None and not self.hints:
-            numbers: list[float] = [min(options, key=lambda each: abs(each - small))]
-        elif count > _FEW:
-            numbers = [source.choice(options)]
-        else:
-            form = source.randrange(5)
-            numbers = [source.choice(options) for _ in range(max(1, count))]
-            if form == 0:
-                numbers = numbers[:1]
-            elif form == 1 and {0, 1} <= {*options}:  # such numbers sum up to one
-                numbers = [1, *[0] * (count - 1)]
-            elif form == 2:
-                numbers.sort()
-        with np.errstate(all="ignore"):
-            made = np.array(numbers, object if max(map(abs, numbers)) > _WHOLE else None)
-            made = made.astype(kind)
-        return np.broadcast_to(made, self.shape) if len(made) != count else made.reshape(self.shape)
-
-
-def numbers_within(
-    declaration: FieldDeclaration, dtype: str, hints: Sequence[float], *, is_read: bool
-) -> list[float]:
-    """Numbers of a dtype within the limits of a field; the largest too, if constraints read them."""
-    known = DTYPES[dtype]
-    given = ends_of(declaration)
-    found: list[float] = [0, 1, -1, 2, 3, *hints, *(n for each in given for n in _around(each, 1))]
-    is_whole = known.exponents is None
-    if is_whole:
-        low, high = known.range if known.family != "bool" else (0, 1)
-        if is_read:
-            found += [low, high]
-    else:
-        low, high = (0.0 if "negative" in known.lacks else -known.range[1]), known.range[1]
-        found += [0.5, -0.5, 1.5, *(n for each in given for n in _around(each, 0.25))]
-        if len(given) == 2:
-            found.append(sum(given) / 2)
-    if "zero" in known.lacks:
-        found = [each for each in found if each]
-    fit: list[float] = [
-        int(each) if is_whole else each
-        for each in dict.fromkeys(found)
-        if low <= each <= high
-        and (not is_whole or each == int(each))
-        and not scalar_misses(declaration, each)
-    ]
-    return fit or [1]
