@@ -25,10 +25,10 @@ from neuralqx_struct.schema.sizes.scopes import (
     dims_in_use,
     hiding_params,
     int_fields,
+    is_sum,
     sizes_of_params,
     sizes_of_struct,
 )
-from neuralqx_struct.schema.sizes.shown import is_sum
 from neuralqx_struct.types import Array, Type, map_type, walk_type
 
 

@@ -23,21 +23,20 @@ from neuralqx_struct.evolution.steps.candidates import LIKELY, MOST_PAIRS, liken
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import polynomial
-from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.field_paths import given_fields, given_values
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
-from neuralqx_struct.schema.model import Document, StructDeclaration
+from neuralqx_struct.schema.model import DimDeclaration, Document, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.scopes import (
     given_sizes,
     hiding_params,
     int_fields,
     shared_sizes,
+    shown_places,
     start_of,
 )
-from neuralqx_struct.schema.sizes.shown import shown_places
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import Extent, Type, map_sizes
 from neuralqx_struct.types.text import format_type

@@ -24,9 +24,8 @@ from neuralqx_struct.evolution.plans import Plan, Unknown, apply, without_unknow
 from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.conformance import conform_node
-from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.field_paths import PathError, reach
-from neuralqx_struct.schema.model import Document, once
+from neuralqx_struct.schema.model import DimDeclaration, Document, once
 from neuralqx_struct.schema.samples import Place, places_of, samples_of
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.text import path_text

@@ -21,16 +21,14 @@ from typing import Any, get_args
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Hint, Keyword, SchemaError
 from neuralqx_struct.references import IDENTITY
-from neuralqx_struct.schema.declarations import (
-    DimDeclaration,
-    DtypeDeclaration,
-    EnumDeclaration,
-)
 from neuralqx_struct.schema.migration import Declaration, Migration, StepItem
 from neuralqx_struct.schema.model import (
     TYPE_EXAMPLES,
     Constraint,
+    DimDeclaration,
     Document,
+    DtypeDeclaration,
+    EnumDeclaration,
     FieldDeclaration,
     StructDeclaration,
 )

@@ -19,10 +19,10 @@ from pydantic import ValidationError
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.schema import text
-from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.language import member_names, model_at
 from neuralqx_struct.schema.model import (
     Constraint,
+    DimDeclaration,
     Document,
     FieldDeclaration,
     StructDeclaration,

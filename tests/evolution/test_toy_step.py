@@ -11,8 +11,7 @@ from neuralqx_struct.evolution.compatibility import verdict
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.steps.builders import builder
-from neuralqx_struct.evolution.steps.operations import StepKind
+from neuralqx_struct.evolution.steps.operations import StepKind, builder
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.schema.language import language_schema
 from neuralqx_struct.schema.migration import MODES, Migration, Mode, Name, Step, StepItem

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.schema.declarations import DimDeclaration
+from neuralqx_struct.schema.model import DimDeclaration
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.tools.linting import lint_document
 from tests.builders import bounded, cases, doc, every

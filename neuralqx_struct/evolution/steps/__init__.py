@@ -55,10 +55,9 @@ from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import is_given, replaced, steps_of
 from neuralqx_struct.expressions.operators import format_tree
 from neuralqx_struct.printing import brief
-from neuralqx_struct.schema.declarations import DimDeclaration
 from neuralqx_struct.schema.field_paths import Places, fields_on, moved
 from neuralqx_struct.schema.migration import Migration, Step, StepItem
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import DimDeclaration, Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import int_field, sizes_of_struct
 from neuralqx_struct.schema.text.yaml_writer import flow
 

@@ -18,12 +18,12 @@ from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.lazy_arrays import Casting, Reshaping, Transposition
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
-from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
     arrays_of,
+    builder,
     each_array,
     may_stop,
     refuse,

@@ -18,8 +18,14 @@ from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.payload_tree import TAKES, Place, Thunk, computed
 from neuralqx_struct.evolution.sizes import same_type
 from neuralqx_struct.evolution.steps.arrays import require_admission, rounded
-from neuralqx_struct.evolution.steps.builders import builder
-from neuralqx_struct.evolution.steps.operations import Gap, Scope, StepKind, may_stop, refuse
+from neuralqx_struct.evolution.steps.operations import (
+    Gap,
+    Scope,
+    StepKind,
+    builder,
+    may_stop,
+    refuse,
+)
 from neuralqx_struct.evolution.steps.texts import (
     convert_text,
     convert_text_nodes,

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import TAKES, Place, copied
-from neuralqx_struct.evolution.steps.builders import builder
-from neuralqx_struct.evolution.steps.operations import Scope, StepKind, may_stop, refuse
+from neuralqx_struct.evolution.steps.operations import Scope, StepKind, builder, may_stop, refuse
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import (
     DICT,

@@ -14,11 +14,11 @@ from typing import Any
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.renamed_words import Words
-from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
+    builder,
     refuse,
     refuse_same,
 )
@@ -27,9 +27,8 @@ from neuralqx_struct.paths import Path
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import check_limits
 from neuralqx_struct.schema.conformance import see_node
-from neuralqx_struct.schema.declarations import EnumDeclaration
 from neuralqx_struct.schema.migration import Fill, MapEnum, Step
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, EnumDeclaration
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type, union_of
 

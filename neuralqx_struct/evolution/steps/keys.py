@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.sizes import constant, extent
-from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
     array_branch,
+    builder,
     only_branch,
     refuse,
 )

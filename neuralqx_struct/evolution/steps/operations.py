@@ -8,10 +8,13 @@ Example:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, ParamSpec, Protocol, TypeVar, cast
+
+from pydantic import ValidationError
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
@@ -19,7 +22,7 @@ from neuralqx_struct.evolution.renamed_words import Words
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.printing import listed
+from neuralqx_struct.printing import brief, listed
 from neuralqx_struct.schema.field_paths import Places
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
@@ -394,3 +397,69 @@ def only_branch(
 def array_branch(declared: Type, member: str = "field") -> tuple[Array, Callable[[Type], Type]]:
     """As :func:`only_branch`, for arrays."""
     return only_branch(declared, lambda one: one.element, "an array field", member)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Functions that make steps in Python, with keywords, and with errors that name each wrong argument.
+
+_P = ParamSpec("_P")
+
+
+def builder(model: Callable[_P, S], **always: Any) -> Callable[_P, S]:
+    """The function that makes a step in Python: it takes keywords and reports wrong ones as a TypeError.
+
+    Args:
+        model: The model of the step.
+        always: Arguments that are written into the step where the caller leaves them out.
+    """
+
+    @functools.wraps(model, assigned=("__doc__",), updated=())
+    def build(*args: _P.args, **given: _P.kwargs) -> S:
+        return built(model, *args, **{**always, **given})
+
+    build.__name__ = build.__qualname__ = cast("Any", model).name
+    build.__module__ = "neuralqx_struct.evolution.steps"
+    return build
+
+
+def built(model: Callable[..., S], *args: Any, **given: Any) -> S:
+    """The step.
+
+    Raises:
+        TypeError: Names each argument that is wrong.
+    """
+    try:
+        return model(*args, **given)
+    except ValidationError as error:
+        step, found = cast("type[Step]", model), dict[str, list[str]]()
+        for item in error.errors(include_url=False):
+            name = "within" if item["loc"][0] == "in" else str(item["loc"][0])
+            wanted = _WANTED.get(item["type"], item["msg"].removeprefix("Input should be "))
+            found.setdefault(name, []).append(wanted)
+        lines = [
+            f"steps.{step.name}(): {name}=: {_wrong(name, wanted, step, given)}"
+            for name, wanted in found.items()
+        ]
+        raise TypeError("\n".join(lines)) from None
+
+
+def _wrong(name: str, wanted: list[str], step: type[Step], given: Mapping[str, Any]) -> str:
+    if name not in step.model_fields:
+        known = ", ".join(step.model_fields)
+        return f"expected a known argument, got {name!r}; known are {known}"
+    got = brief(given[name]) if name in given else "none"
+    return f"expected {' or '.join(dict.fromkeys(wanted))}, got {got}"
+
+
+#: The words for an argument by Pydantic's type of error.
+_WANTED = {
+    "string_type": "text",
+    "string_pattern_mismatch": "a name (letters, digits, _, not starting with a digit)",
+    "bool_type": "True or False",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "too_short": "more entries",
+    "string_too_short": "text that is not empty",
+    "missing": "an argument",
+}

@@ -18,7 +18,6 @@ from neuralqx_struct.evolution.lazy_arrays import Computation, Joined, LazyArray
 from neuralqx_struct.evolution.payload_tree import TAKES, Place, computed
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
-from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.evolution.steps.containers import (
     CONTAINERS,
@@ -39,6 +38,7 @@ from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
     array_branch,
+    builder,
     may_stop,
     refuse,
 )

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from neuralqx_struct.errors import Diagnostic, Hint, Keyword, MigrationError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place, computed, copied
 from neuralqx_struct.evolution.steps.additions import with_named
-from neuralqx_struct.evolution.steps.builders import built
 from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
+    built,
     refuse,
 )
 from neuralqx_struct.evolution.values import shown_node

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, product
 
 from neuralqx_struct.evolution.sizes import same_type
-from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.candidates import (
     LIKELY,
     MOST_PAIRS,
@@ -21,7 +20,7 @@ from neuralqx_struct.evolution.steps.candidates import (
     Edit,
     likeness,
 )
-from neuralqx_struct.evolution.steps.operations import Scope, StepKind, refuse_same
+from neuralqx_struct.evolution.steps.operations import Scope, StepKind, builder, refuse_same
 from neuralqx_struct.schema.migration import Rename, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import walk_type

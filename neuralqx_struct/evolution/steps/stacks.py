@@ -18,13 +18,13 @@ from neuralqx_struct.evolution.lazy_arrays import Joined, Window
 from neuralqx_struct.evolution.payload_tree import CHOOSES, TAKES, Place, computed, constant
 from neuralqx_struct.evolution.sizes import extent, same_size, substitute
 from neuralqx_struct.evolution.steps.arrays import plain_size
-from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.containers import CONTAINERS
 from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
+    builder,
     may_stop,
     only_branch,
     refuse,

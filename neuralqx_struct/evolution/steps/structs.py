@@ -14,11 +14,11 @@ from typing import Any
 from neuralqx_struct.evolution.declared_sizes import facing_sizes
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import same_type, substitute
-from neuralqx_struct.evolution.steps.builders import builder
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     StepKind,
+    builder,
     find_struct,
     refuse,
     refuse_same,

@@ -6,15 +6,14 @@ there are several ways, such as a rename or a new field, or where a value has to
 possible answers. Every step was applied to the declaration first, so none is refused when it is pasted into a file.
 
 The parts, in the order of reading: each kind of step yields *candidates* (``steps/candidates.py``, and beside the steps); ``search.py``
-tries them; ``flat.py`` lays fields of nested structs beside each other before; ``work.py`` holds what was found; ``hints.py`` places
-it at messages.
+tries them, and places what it finds at messages; ``flat.py`` lays fields of nested structs beside each other before; ``work.py``
+holds what was found.
 
 Example:
     >>> suggest(v1, v1)
     ()
 """
 
-from neuralqx_struct.evolution.suggestions.hints import explained
-from neuralqx_struct.evolution.suggestions.search import suggest
+from neuralqx_struct.evolution.suggestions.search import explained, suggest
 
 __all__ = ["explained", "suggest"]

@@ -49,7 +49,7 @@ from neuralqx_struct.schema.lint import (
     unknown,
 )
 from neuralqx_struct.schema.lint.names import Names
-from neuralqx_struct.schema.lint.sample_values import UndecidedError, can_be
+from neuralqx_struct.schema.lint.samples import UndecidedError, can_be
 from neuralqx_struct.schema.lint.values import EquationNames
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.sizes import linear_form

@@ -13,7 +13,7 @@ from neuralqx_struct.expressions.operators import cut
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import PathError, Reached, paths_from, reach, single_types
 from neuralqx_struct.schema.lint import Problem, Speller, unknown
-from neuralqx_struct.schema.lint.sample_evaluation import SampleEvaluation
+from neuralqx_struct.schema.lint.samples import SampleEvaluation
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Type
 

@@ -40,7 +40,7 @@ from neuralqx_struct.schema.lint import (
     solve_dims,
 )
 from neuralqx_struct.schema.lint.names import Names
-from neuralqx_struct.schema.lint.sample_values import UndecidedError
+from neuralqx_struct.schema.lint.samples import UndecidedError
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.patterns import objection_to
 from neuralqx_struct.types import INT, Array, Type, walk_type

@@ -4,7 +4,7 @@ Owns :func:`impossible_sizes`, which lint reports. The range of each equation is
 one equation at a time: every contradiction that is found is one, and some between several equations are not found.
 
 Example:
-    >>> from neuralqx_struct.schema.declarations import DimDeclaration
+    >>> from neuralqx_struct.schema.model import DimDeclaration
     >>> dims = {"d": DimDeclaration(), "k": DimDeclaration(equals="d - d", min=3)}
     >>> list(impossible_sizes(dims, {}, {}))
     ['k']
@@ -19,8 +19,7 @@ from typing import TypeVar
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import Polynomial, polynomial
 from neuralqx_struct.schema.bounds import field_limits, whole_range
-from neuralqx_struct.schema.declarations import DimDeclaration
-from neuralqx_struct.schema.model import FieldDeclaration
+from neuralqx_struct.schema.model import DimDeclaration, FieldDeclaration
 
 _Place = TypeVar("_Place", bound=Hashable)
 #: The least and the greatest value of a name.

@@ -7,7 +7,7 @@ The result does not depend on the order of the arrays; only which of two is call
 
 Example:
     >>> from neuralqx_struct.expressions import parse
-    >>> from neuralqx_struct.schema.declarations import DimDeclaration
+    >>> from neuralqx_struct.schema.model import DimDeclaration
     >>> solver = Solver({"n": DimDeclaration()})
     >>> solver.unify([parse("n"), parse("2 * n")], [12, 24], "$.kernel", "float32")
     []
@@ -56,7 +56,7 @@ from neuralqx_struct.schema.sizes import (
 )
 
 if TYPE_CHECKING:
-    from neuralqx_struct.schema.declarations import DimDeclaration
+    from neuralqx_struct.schema.model import DimDeclaration
 
 # The author of a schema is not trusted, and one long size can be that of many small arrays.
 _WORK = 2_000_000  # characters
@@ -234,7 +234,7 @@ class Solver:
 
     Example:
         >>> from neuralqx_struct.expressions import parse
-        >>> from neuralqx_struct.schema.declarations import DimDeclaration
+        >>> from neuralqx_struct.schema.model import DimDeclaration
         >>> solver = Solver({"n": DimDeclaration(), "m": DimDeclaration(equals="alpha * n")})
         >>> solver.know("alpha", 2, "$.alpha")
         >>> solver.unify([parse("n")], [12], "$.bias", "float32") + solver.solve()

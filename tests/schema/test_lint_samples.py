@@ -3,7 +3,7 @@
 import pytest
 
 from neuralqx_struct.expressions import parse
-from neuralqx_struct.schema.lint.sample_evaluation import SampleEvaluation
+from neuralqx_struct.schema.lint.samples import SampleEvaluation
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
 from tests.builders import every
