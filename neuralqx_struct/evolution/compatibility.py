@@ -39,10 +39,11 @@ from neuralqx_struct.evolution.against import (
     schemas_below,
     with_moved,
 )
+from neuralqx_struct.evolution.chains import result_of
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import Unknown, plan
-from neuralqx_struct.evolution.proof import prove, result_of
+from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.refusals import held_structs, judged, unread_structs
 from neuralqx_struct.evolution.trial import IN_VERDICTS, Effort
 from neuralqx_struct.manifest import Limits

@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from neuralqx_struct.evolution.proof import Stage
+from neuralqx_struct.evolution.chains import Stage
 from neuralqx_struct.evolution.renamed_words import Words, reworded
 from neuralqx_struct.evolution.steps import kind, renamed_text
 from neuralqx_struct.evolution.steps.operations import StepKind

@@ -20,16 +20,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
+from neuralqx_struct.evolution.chains import Stage, result_of, stages_of, undone
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
-from neuralqx_struct.evolution.proof import (
-    Stage,
-    resolved,
-    result_of,
-    stages_of,
-    undone,
-    with_hints,
-)
+from neuralqx_struct.evolution.proof import resolved, with_hints
 from neuralqx_struct.evolution.steps import apply_to_workspace, cost, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost
 from neuralqx_struct.evolution.steps.python import find_function

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity, has_errors
+from neuralqx_struct.evolution.chains import Stage, defaulted, result_of, settled
 from neuralqx_struct.evolution.differences import differences, doubts
 from neuralqx_struct.evolution.limits import broken_limits
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, plan
-from neuralqx_struct.evolution.proof import Stage, defaulted, result_of, settled
 from neuralqx_struct.evolution.steps import apply_to_document, kind
 from neuralqx_struct.evolution.trial import (
     IN_LINT,

@@ -41,36 +41,15 @@ from neuralqx_struct.evolution.steps.operations import (
     builder,
     may_stop,
     refuse,
+    with_named,
 )
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.bounds import check_limits, scalar_misses
-from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Add, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import NO_VALUE, Node, Type, walk_type
 from neuralqx_struct.types.text import Builder, read_value
-
-
-def with_named(document: Document, declared: Type, target: Document) -> Document:
-    """The declaration with the structs and enums of a type that payloads lack, or that have more members now."""
-    if not any(inner.refers for inner in walk_type(declared)):
-        return document
-    structs, enums = dict(document.structs), dict(document.enums)
-    held_structs, held_enums = map(set, graph_of(document).reached())
-    todo = [declared]
-    while todo:
-        for inner in walk_type(todo.pop()):
-            name = inner.refers
-            known = set(enums[name].members) if name in held_enums else set()
-            if name in target.enums and known <= set(target.enums[name].members):
-                enums[name] = target.enums[name]
-            elif name in target.structs and name not in held_structs:
-                held_structs.add(name)
-                structs[name] = target.structs[name]
-                todo += [field.declared for field in structs[name].stored.values()]
-    return document.model_copy(update={"structs": structs, "enums": enums})
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Entries inside of a field

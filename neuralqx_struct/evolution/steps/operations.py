@@ -24,6 +24,7 @@ from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.printing import brief, listed
 from neuralqx_struct.schema.field_paths import Places
+from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
@@ -335,7 +336,7 @@ class StepKind(Generic[S]):
 
 
 def refuse(code: str, member: str, message: str, hint: str | None = None) -> NoReturn:
-    """Raises a finding about one member of a step; ``proof.stages_of`` completes the path."""
+    """Raises a finding about one member of a step; ``chains.stages_of`` completes the path."""
     raise SchemaError(message, code=code, path=member, hint=hint)
 
 
@@ -397,6 +398,26 @@ def only_branch(
 def array_branch(declared: Type, member: str = "field") -> tuple[Array, Callable[[Type], Type]]:
     """As :func:`only_branch`, for arrays."""
     return only_branch(declared, lambda one: one.element, "an array field", member)
+
+
+def with_named(document: Document, declared: Type, target: Document) -> Document:
+    """The declaration with the structs and enums of a type that payloads lack, or that have more members now."""
+    if not any(inner.refers for inner in walk_type(declared)):
+        return document
+    structs, enums = dict(document.structs), dict(document.enums)
+    held_structs, held_enums = map(set, graph_of(document).reached())
+    todo = [declared]
+    while todo:
+        for inner in walk_type(todo.pop()):
+            name = inner.refers
+            known = set(enums[name].members) if name in held_enums else set()
+            if name in target.enums and known <= set(target.enums[name].members):
+                enums[name] = target.enums[name]
+            elif name in target.structs and name not in held_structs:
+                held_structs.add(name)
+                structs[name] = target.structs[name]
+                todo += [field.declared for field in structs[name].stored.values()]
+    return document.model_copy(update={"structs": structs, "enums": enums})
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, Hint, Keyword, MigrationError, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place, computed, copied
-from neuralqx_struct.evolution.steps.additions import with_named
 from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
     built,
     refuse,
+    with_named,
 )
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import ARRAY, DICT, STRUCT, iter_nodes

@@ -16,12 +16,12 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.steps.additions import with_named
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
     may_stop,
     refuse,
+    with_named,
 )
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.fieldspec import MISSING

@@ -1,0 +1,245 @@
+"""Chains of steps from one declaration to the next, and the steps of a hop that declares none.
+
+Contains :func:`stages_of` (a chain of steps with the declaration between each two), its inverse :func:`undone`, and
+:func:`resolution` (aliases, defaults and exact promotion, expressed as steps). Reads no payload.
+
+Example:
+    >>> resolution(v1, v1, drop=False).steps
+    []
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from neuralqx_struct.dtypes import promotes
+from neuralqx_struct.errors import Diagnostic, SchemaError
+from neuralqx_struct.evolution import steps as build
+from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.steps import apply_to_document, inverse, require_bounded
+from neuralqx_struct.evolution.steps.operations import arrays_of
+from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes.scopes import start_of
+
+
+class Stage(NamedTuple):
+    """One step with the declarations before and after it."""
+
+    step: Step
+    before: Document
+    after: Document
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Chains of steps, and their inverse.
+
+
+def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[Stage]:
+    """Applies steps to a declaration one after the other.
+
+    Raises:
+        SchemaError: All errors of all steps, with paths ``$.migrations[i].steps[j]...`` where the target declares the
+            steps. A wrong step is skipped. NQX321 for more steps than the size of the declarations allows.
+    """
+    require_bounded(len(steps), old, target)
+    stages: list[Stage] = []
+    found: list[Diagnostic] = []
+    old = start_of(old, target)
+    for position, step in enumerate(steps):
+        try:
+            after = apply_to_document(old, step, target)
+        except SchemaError as error:
+            found += placed(error.diagnostics, step, position, old.version, target)
+            continue
+        stages.append(Stage(step, old, after))
+        old = after
+    if found:
+        raise SchemaError(found)
+    return stages
+
+
+def result_of(stages: Sequence[Stage], start: Document) -> Document:
+    """The declaration after a chain of steps."""
+    return stages[-1].after if stages else start
+
+
+def placed(
+    found: Iterable[Diagnostic], step: Step, position: int, version: int, target: Document
+) -> Iterator[Diagnostic]:
+    """Yields findings about members of a step with the path of the step in its file."""
+    at = migration_path(target, version)
+    if at:
+        at += [FieldName("steps"), position]
+    at.append(FieldName(step.name))
+    for each in found:
+        member = [FieldName(each.path)] if each.path else []
+        yield replace(each, path=format_path([*at, *member]))
+
+
+def migration_path(target: Document, version: int) -> list[Any]:
+    """The path of the migration that starts at a version; empty if the target declares none."""
+    for index, migration in enumerate(target.migrations):
+        if migration.from_version == version:
+            return [FieldName("migrations"), index]
+    return []
+
+
+def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
+    """The chain that leads back; the inverse of :func:`stages_of`.
+
+    Args:
+        stages: The upgrade.
+        start: The version that it leads to, where the downgrade starts; it may allow more than the last stage does.
+
+    Raises:
+        SchemaError: NQX307 or NQX423 for every step that cannot be undone.
+    """
+    found: list[Diagnostic] = []
+    back: list[Stage] = []
+    document = start_of(start, stages[0].before) if stages else start
+    for position in reversed(range(len(stages))):
+        stage = stages[position]
+        try:
+            for step in inverse(stage.step, stage.before, stage.after):
+                # The target of a step back is known exactly: the declaration before the step itself.
+                after = apply_to_document(document, step, stage.before)
+                back.append(Stage(step, document, after))
+                document = after
+        except SchemaError as error:
+            version = stage.before.version
+            found += placed(error.diagnostics, stage.step, position, version, start)
+            document = stage.before.model_copy(update={"version": start.version})
+    if found:
+        raise SchemaError(found)
+    return back
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A hop without declared steps.
+
+
+@dataclass(slots=True)
+class Resolution:
+    """Steps that bring payloads of one version to another where none are declared.
+
+    Attributes:
+        document: The declaration after the steps.
+        target: The wanted version.
+        steps: Renames from aliases (of members of enums too), additions of defaults, casts that hold every value, in the order to apply them.
+        problems: The differences that are left.
+    """
+
+    document: Document
+    target: Document
+    steps: list[Step] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)
+
+    def take(self, step: Step) -> bool:
+        """Adds a step if it applies; else the difference is left, and reported."""
+        try:
+            self.document = apply_to_document(self.document, step, self.target)
+        except SchemaError:
+            return False
+        self.steps.append(step)
+        return True
+
+
+def resolution(old: Document, new: Document, *, drop: bool) -> Resolution:
+    """Resolves a hop by aliases, defaults and exact promotion; by nothing else. Its problems are those of ``proof.resolved``."""
+    made = Resolution(start_of(old, new), new)
+    for name, struct in new.structs.items():
+        for alias in struct.aliases:
+            known = made.document.structs
+            if alias in known and name not in known and alias not in new.structs:
+                made.take(build.rename_struct(struct=alias, to=name))
+    for name in new.enums:
+        _rename_members(name, made)
+    found = differences(made.document, new)
+    require_bounded(len(found), old, new)
+    for difference in found:
+        if difference.missing:
+            _supply(difference, made)
+    for difference in differences(made.document, new):
+        if difference.field and not difference.missing and not difference.extra:
+            _promote(difference, made)
+    left = differences(made.document, new)
+    for extra in [each for each in left if each.extra and drop]:
+        declaration = made.document.structs[extra.struct].fields[extra.field]
+        undo = {"undo_default": declaration.default} if declaration.has_default else {"lossy": True}
+        made.take(build.remove(field=extra.field, within=extra.struct, **undo))
+    return made
+
+
+def _rename_members(name: str, made: Resolution) -> None:
+    """Gives the members of an enum their new names, where the wanted version knows the former ones."""
+    old, new = made.document.enums.get(name), made.target.enums[name]
+    names, kept = new.former, {*new.members}
+    former = {} if old is None else {each: names.get(each) for each in old.members}
+    values = {each: to for each, to in former.items() if to and each not in kept}
+    if values:
+        joined = len({*values.values()} - former.keys()) < len(values)
+        made.take(build.map_enum(enum=name, values=values, lossy=joined))
+
+
+def _supply(missing: Difference, made: Resolution) -> None:
+    """Finds a missing field under a former name, or adds it with its default."""
+    name, within = missing.field, missing.struct
+    have, want = made.document.structs[within].stored, made.target.structs[within].stored
+    for alias in want[name].aliases:
+        step = build.rename(field=alias, to=name, within=within)
+        if alias in have and alias not in want and made.take(step):
+            return
+    if want[name].has_default:
+        made.take(build.add(field=name, default=want[name].default, within=within))
+
+
+def _promote(difference: Difference, made: Resolution) -> None:
+    """Casts the arrays of a field to the wanted dtype, if it holds every value of theirs."""
+    name, within = difference.field, difference.struct
+    old, wanted = (
+        {
+            dtype
+            for array in arrays_of(document.structs[within].fields[name].declared)
+            for dtype in array.dtypes
+        }
+        for document in (made.document, made.target)
+    )
+    if len(wanted) == 1 and all(promotes(dtype, *wanted) for dtype in old):
+        made.take(build.cast(field=name, dtype=wanted.pop(), within=within))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Enums between two versions.
+
+
+def defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
+    """Yields NQX250 for members of enums that become the default."""
+    for name, enum in want.enums.items():
+        members = have.enums[name].members if name in have.enums else []
+        kept = {*enum.members}
+        gone = [member for member in members if member not in kept]
+        if gone and enum.default is not None:
+            path = format_path([FieldName("enums"), FieldName(name)])
+            message = f"expected the members {', '.join(members)}, got none named {', '.join(gone)}"
+            why = f"stored values {', '.join(gone)} become {enum.default!r}, the default"
+            hint = "fine if that is meant"
+            if have.version < want.version:  # no step adds members on the way back
+                values = ", ".join(f"{member}: {enum.default}" for member in gone)
+                undo = f"undo: {{{enum.default}: {enum.default}}}"
+                hint += f"; a step states it: `- map_enum: {{enum: {name}, values: {{{values}}}, {undo}}}`"
+            yield Diagnostic("NQX250", "warning", f"{message}\n{why}", path=path, hint=hint)
+
+
+def settled(have: Document, want: Document) -> Document:
+    """Returns a document whose enums have the members that are left where others become the default of ``want``."""
+    enums = dict(have.enums)
+    for name, enum in want.enums.items():
+        if name in enums:
+            left = {m if m in enum.members else enum.default for m in enums[name].members}
+            members = [member for member in enum.members if member in left]
+            enums[name] = enums[name].model_copy(update={"members": members})
+    return have.model_copy(update={"enums": enums})
