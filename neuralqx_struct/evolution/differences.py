@@ -19,7 +19,7 @@ from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
 from neuralqx_struct.evolution.declared_sizes import mixed_dtypes, new_sizes, size_names
 from neuralqx_struct.evolution.sizes import constant, equations, readable_as, same_size, same_type
-from neuralqx_struct.evolution.steps.candidates import LIKELY, MOST_PAIRS, likeness
+from neuralqx_struct.evolution.steps.operations import LIKELY, MOST_PAIRS, likeness
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import polynomial

@@ -16,7 +16,6 @@ from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
 from neuralqx_struct.evolution.declared_sizes import as_held
 from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.sizes import readable_as
-from neuralqx_struct.evolution.steps.candidates import Edit, likeness
 from neuralqx_struct.evolution.steps.copies import (
     check_source,
     copied_field,
@@ -36,9 +35,11 @@ from neuralqx_struct.evolution.steps.entries import (
     type_inside,
 )
 from neuralqx_struct.evolution.steps.operations import (
+    Edit,
     Scope,
     StepKind,
     builder,
+    likeness,
     may_stop,
     refuse,
     with_named,

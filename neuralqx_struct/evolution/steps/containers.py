@@ -16,8 +16,14 @@ from typing import Any, NamedTuple
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.sizes import constant, extent, readable_as, same_size, same_type
-from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, Fields
-from neuralqx_struct.evolution.steps.operations import Scope, may_stop, refuse
+from neuralqx_struct.evolution.steps.operations import (
+    Candidate,
+    Edit,
+    Fields,
+    Scope,
+    may_stop,
+    refuse,
+)
 from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.manifest.kinds import DICT, LIST, TUPLE, NodeKind
 from neuralqx_struct.printing import listed

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.sizes import extent, total
-from neuralqx_struct.evolution.steps.candidates import Candidate, Edit, Fields
+from neuralqx_struct.evolution.steps.operations import Candidate, Edit, Fields
 from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import (

@@ -18,7 +18,6 @@ from neuralqx_struct.evolution.lazy_arrays import Computation, Joined, LazyArray
 from neuralqx_struct.evolution.payload_tree import TAKES, Place, computed
 from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
 from neuralqx_struct.evolution.steps.arrays import plain_size
-from neuralqx_struct.evolution.steps.candidates import Candidate, Edit
 from neuralqx_struct.evolution.steps.containers import (
     CONTAINERS,
     collection_merges,
@@ -34,6 +33,8 @@ from neuralqx_struct.evolution.steps.containers import (
 )
 from neuralqx_struct.evolution.steps.joints import array_merges
 from neuralqx_struct.evolution.steps.operations import (
+    Candidate,
+    Edit,
     Gap,
     Scope,
     StepKind,

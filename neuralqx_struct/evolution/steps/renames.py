@@ -13,14 +13,17 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, product
 
 from neuralqx_struct.evolution.sizes import same_type
-from neuralqx_struct.evolution.steps.candidates import (
+from neuralqx_struct.evolution.steps.operations import (
     LIKELY,
     MOST_PAIRS,
     Candidate,
     Edit,
+    Scope,
+    StepKind,
+    builder,
     likeness,
+    refuse_same,
 )
-from neuralqx_struct.evolution.steps.operations import Scope, StepKind, builder, refuse_same
 from neuralqx_struct.schema.migration import Rename, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import walk_type

@@ -5,7 +5,7 @@ declarations together determine it: a default, an alias, a dtype, a field that i
 there are several ways, such as a rename or a new field, or where a value has to be chosen, there is a question with the
 possible answers. Every step was applied to the declaration first, so none is refused when it is pasted into a file.
 
-Each kind of step brings its candidates (``steps/candidates.py``, and beside the steps), so a new kind of step needs no change
+Each kind of step brings its candidates (``steps/operations.py``, and beside the steps), so a new kind of step needs no change
 here. The search tries them, the likely ones first, takes those whose steps apply and lead to the fields that the new version
 declares, and places what it finds at messages. ``flat.py`` lays fields of nested structs beside each other before; ``work.py``
 holds what was found.
@@ -25,8 +25,8 @@ from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.declared_sizes import held_arrays, mixed_dtypes
 from neuralqx_struct.evolution.differences import Difference, differences, renamed_structs
 from neuralqx_struct.evolution.sizes import same_type
-from neuralqx_struct.evolution.steps.candidates import Candidate, are
 from neuralqx_struct.evolution.steps.fields import mappings
+from neuralqx_struct.evolution.steps.operations import Candidate, are
 from neuralqx_struct.evolution.suggestions.flat import Flat, Group
 from neuralqx_struct.evolution.suggestions.pairs import choose
 from neuralqx_struct.evolution.suggestions.questions import (

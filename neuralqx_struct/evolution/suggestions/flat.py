@@ -16,7 +16,7 @@ from typing import Any
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.sizes import equations, readable_as, same_type, substitute
-from neuralqx_struct.evolution.steps.candidates import Candidate
+from neuralqx_struct.evolution.steps.operations import Candidate
 from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step

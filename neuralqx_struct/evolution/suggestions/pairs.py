@@ -15,7 +15,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.sizes import substitute
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
-from neuralqx_struct.evolution.steps.candidates import MOST_FIELDS, Candidate, Edit
+from neuralqx_struct.evolution.steps.operations import MOST_FIELDS, Candidate, Edit
 from neuralqx_struct.evolution.suggestions.flat import with_fields
 from neuralqx_struct.evolution.suggestions.work import Work
 from neuralqx_struct.schema.migration import Step
