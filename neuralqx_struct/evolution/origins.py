@@ -108,18 +108,18 @@ class Following:
 
     def _changed(self, stage: Stage, struct: str, name: str) -> Origin:
         """The origin of a field of a struct that a step changed, at the place where it was before."""
+        known, before = self.origin(struct, name), stage.before.structs.get(struct)
+        now = stage.after.structs[struct].fields[name]
+        if before is not None and before.fields.get(name) is now:
+            return known
         step, record = stage.step, kind(stage.step)
-        known, given = self.origin(struct, name), getattr(step, "field", None)
-        here = (struct, name) == (step.within or stage.before.root, given)
+        here = (struct, name) == (step.within or stage.before.root, getattr(step, "field", None))
         writes = tuple(record.writes(step))
-        before = stage.before.structs.get(struct)
         if before is None or name not in before.fields:
             source = record.copied(step) if here else None
             if source is not None:
                 return self.origin(struct, source)
             return Origin(None, None if writes else step, writes if here else ())
-        if stage.after.structs[struct].fields[name] is before.fields[name]:
-            return known
         if writes:
             return known._replace(written=(*known.written, *writes))
         kept = record.renames_struct or _keeps_values(step, record)

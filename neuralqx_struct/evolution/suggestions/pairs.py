@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 from neuralqx_struct.errors import SchemaError
@@ -23,7 +24,7 @@ from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes.scopes import sizes_of_struct
 
 
-@dataclass(slots=True)
+@dataclass
 class Choice:
     """The candidates that were taken, and the others.
 
@@ -39,12 +40,22 @@ class Choice:
 
     def rivals(self, taken: Candidate) -> Iterator[Candidate]:
         """Yields the renames from the same field, or to it, of which the other end has no other candidate."""
-        for other in self.left:
+        near = {*self._renames.get(taken.gone, ()), *self._renames.get(taken.come, ())}
+        for other in map(self.left.__getitem__, sorted(near)):
+            from_another = other.come == taken.come and other.gone[0] in self.edit.gone
+            to_another = other.gone == taken.gone and other.come[0] in self.edit.come
+            if from_another or to_another:
+                yield other
+
+    @cached_property
+    def _renames(self) -> dict[tuple[str, ...], list[int]]:
+        """The places in `left` of the renames from a field or to it; there may be tens of thousands."""
+        places = dict[tuple[str, ...], list[int]]()
+        for place, other in enumerate(self.left):
             if len(other.gone) == len(other.come) == 1:
-                from_another = other.come == taken.come and other.gone[0] in self.edit.gone
-                to_another = other.gone == taken.gone and other.come[0] in self.edit.come
-                if from_another or to_another:
-                    yield other
+                places.setdefault(other.gone, []).append(place)
+                places.setdefault(other.come, []).append(place)
+        return places
 
 
 def choose(name: str, work: Work) -> Choice:
