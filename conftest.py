@@ -36,19 +36,31 @@ from sybil.example import SybilFailure
 from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 ROOT = Path(__file__).resolve().parent
+#: A folder in memory, where systems have one: files there take a tenth of the time of those on a disk.
+MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes a private folder in it
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+#: What is compiled serves all processes that run tests and that tests start; `.ci/environments` chooses other folders.
+COMPILED = ROOT / ".pytest_cache"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # imports take half the time
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(COMPILED / "modules"))
 COMMAND = "neuralqx-struct"
 #: The tests whose results may depend on the version of Python, JAX and other packages.
 BY_VERSION = (
     *("struct", "checkpoint", "codecs", "classes", "formats", "places", "bundle"),
     *("integrations", "cli", "laws", "test_without_jax.py"),
 )
-#: Files in these folders that depend on none: files after a crash, texts of the command line, and the laws of hints.
+#: Files in these folders that depend on none: files after a crash, texts of the command line, and the laws of hints; and the
+#: demonstration, which `.ci/environments` runs in each environment.
 OF_THE_REST = (
     *(
         "bundle/test_crash.py",
         "cli/test_command_hints.py",
+        "cli/test_demo.py",
         "cli/test_manual.py",
         "laws/test_advice.py",
     ),
@@ -252,9 +264,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leaves the thousands of tests out of every later collection of garbage, which would look at all of them."""
+    """Leaves the thousands of tests out of every later collection of garbage, which would look at all of them.
+
+    The others come less often: a tenth of the time of all tests was theirs.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Likewise leaves out what earlier files of tests made."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 def _is_run(item: pytest.Item, tenth: int) -> bool:
