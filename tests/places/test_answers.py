@@ -2,7 +2,7 @@
 
 import re
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -13,19 +13,13 @@ from neuralqx_struct.formats.orbax_remote import driver_of
 from neuralqx_struct.places import answers
 from neuralqx_struct.places.urls import located
 from tests.builders import bounded
+from tests.servers import Answers
 
-MIB = bytes(1 << 20)
 MOST = 1 << 20
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answers):
     """A store that can only be read; the name of the bucket is the fault."""
-
-    protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16  # head and body in one packet
-
-    def log_message(self, *given):
-        pass
 
     def do_GET(self):
         url = urlsplit(self.path)
@@ -36,15 +30,13 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.object(fault, url.path.split("/", 2)[2])
 
-    do_HEAD = do_GET
-
     def object(self, fault, key):
         if fault == "sound" and key not in self.server.objects:
             return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         data = self.server.objects.get(key, bytes(5000))
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         if fault == "endless":
-            return self.endless(206 if asked else 200)
+            return self.endless(206 if asked else 200, {})
         if asked is None or fault == "whole":
             return self.answer(200, data)
         end = int(asked[2]) + 1 + (fault == "longer")
@@ -52,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def listing(self, fault, query):
         if fault == "endless":
-            return self.endless(200)
+            return self.endless(200, {})
         self.server.pages += 1
         prefix = query["prefix"][0]
         names = [name for name in self.server.objects if name.startswith(prefix)]
@@ -64,20 +56,8 @@ class Handler(BaseHTTPRequestHandler):
         page = f"<ListBucketResult>{more}{token}{listed}</ListBucketResult>"
         return self.answer(200, page.encode())
 
-    def endless(self, status):
-        self.send_response(status)
-        self.end_headers()
-        self.close_connection = True
-        while True:
-            self.wfile.write(MIB)
-
-    def answer(self, status, data):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("ETag", '"e"')
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+    def answer(self, status, data, heads={}):
+        super().answer(status, data, {"ETag": '"e"', **heads})
 
 
 FACTS = '<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>"e"</ETag><Size>5000</Size>'

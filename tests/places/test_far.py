@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import fsspec
@@ -20,21 +20,15 @@ from neuralqx_struct.places import far
 from neuralqx_struct.places.requests import in_order
 from neuralqx_struct.places.urls import located
 from tests.builders import bounded
+from tests.servers import Answers
 
-MIB = bytes(1 << 20)
 #: Options by the protocol of its URLs.
 KINDS = ["webhdfs", "simplecache", pytest.param("az", marks=pytest.mark.slow)]
 every = pytest.mark.parametrize
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answers):
     """Files that can only be read, for the packages of WebHDFS, Azure and http; below ``endless`` no answer ends."""
-
-    protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16  # head and body in one packet
-
-    def log_message(self, *given):
-        pass
 
     def do_GET(self):
         url = urlsplit(self.path)
@@ -45,15 +39,13 @@ class Handler(BaseHTTPRequestHandler):
         if "/slow" in path:
             time.sleep(60)
         if "/endless" in path or "endless" in query.get("prefix", ""):
-            return self.endless()
+            return self.without_end()
         if path.startswith("/webhdfs/v1"):
             return self.webhdfs(path.removeprefix("/webhdfs/v1"), query)
         if path.startswith("/account/"):
             return self.azure(path.removeprefix("/account/bucket"), query)
         data = self.server.objects.get(path)
         return self.answer(404, b"") if data is None else self.part(data, self.headers["Range"])
-
-    do_HEAD = do_GET
 
     def webhdfs(self, path, query):
         data = self.server.objects.get(path)
@@ -93,29 +85,15 @@ class Handler(BaseHTTPRequestHandler):
         head = {"Content-Range": f"bytes {start}-{end - 1}/{len(data)}"}
         return self.answer(206, data[start:end], head)
 
-    def endless(self):
+    def without_end(self):
         if self.command == "HEAD":
             return self.answer(404, b"")
         asked = self.headers["x-ms-range"]
-        self.send_response(206 if asked else 200)
-        if asked:
-            self.send_header("Content-Range", f"bytes {asked.removeprefix('bytes=')}/5000")
-        self.end_headers()
-        self.close_connection = True
-        while True:
-            self.wfile.write(MIB)
+        heads = {"Content-Range": f"bytes {asked.removeprefix('bytes=')}/5000"} if asked else {}
+        return self.endless(206 if asked else 200, heads)
 
-    def answer(self, status, data, head={}):
-        self.send_response(status)
-        for name, value in {
-            "Content-Length": str(len(data)),
-            "x-ms-blob-type": "BlockBlob",
-            **head,
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+    def answer(self, status, data, heads={}):
+        super().answer(status, data, {"x-ms-blob-type": "BlockBlob", **heads})
 
 
 def facts(name, data):
