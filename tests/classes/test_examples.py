@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.tools.linting import lint_series
+from tests.builders import cases
 
 HEAD = 'language: "1"\nschema: lab.sample\nversion: 1\nroot: A\n'
 
@@ -110,7 +111,7 @@ def test_sizes_are_those_of_the_caller_and_the_equations():
         and made.free.shape[:2] == (2, 4)
         and made.v.shape[-1] <= 1
     )
-    for key in range(20):
+    for key in range(cases(20)):
         assert s.example(sizes.A, key=jax.random.key(key)).w.shape[0] >= 3
     same = schema(SIZES.replace("alpha * n", "alpha").replace("lt: 4", "lt: 40"))
     assert all(s.example(same.A, dims={"m": 9}, key=key).alpha == 9 for key in range(5))

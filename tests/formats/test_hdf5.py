@@ -13,7 +13,7 @@ from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.formats import hdf5, hdf5_reader
 from neuralqx_struct.manifest import Limits
-from tests.builders import bounded, same
+from tests.builders import bounded, cases, same
 
 ARRAYS = {
     "model/dense.1/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -149,7 +149,7 @@ def test_damaged_files(tmp_path):
         formats.verify(path)
 
 
-SEEDS = 40
+SEEDS = cases(40)
 
 
 def test_no_damage_ends_the_process_or_takes_long(tmp_path):

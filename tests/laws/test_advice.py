@@ -28,7 +28,7 @@ from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.text import path_keys
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint, lint_series
-from tests.builders import doc
+from tests.builders import cases, doc
 from tests.histories import history
 from tests.histories.comparison import OF_TWO_VERSIONS, Comparison, loaded, outcome
 
@@ -131,7 +131,7 @@ def check(seed, root, forget):
 )
 def test_every_proposed_step_resolves_what_its_message_is_about(tmp_path, first, forget):
     total = 0
-    for seed in range(first, first + 20):
+    for seed in range(first, first + cases(20)):
         place = tmp_path / str(seed)
         place.mkdir()
         tried, bad = check(seed, place, forget)

@@ -67,11 +67,11 @@ def test_the_model_of_a_lossy_cast_takes_numbers_beyond_the_dtype():
     assert made.fields["a"] == np.inf
 
 
-#: Of the first 200 histories, those that have every kind of edit that these have, with steps and without.
+#: Histories that have every kind of edit that the first 200 have, with steps and without, and that are compared soon.
 SEEDS = [
-    1, 11, 13, 20, 32, 35, 36, 42, 43, 44, 47, 50, 58, 59, 63, 65, 67, 87, 97, 102, 103,
+    1, 11, 13, 20, 35, 42, 43, 44, 47, 50, 58, 59, 63, 65, 67, 87, 97, 102, 103,
     107, 109, 115, 116, 118, 119, 121, 125, 129, 134, 139, 155, 160, 165, 171, 173, 185,
-    188, 190,
+    188, 190, 100, 672,
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import doc, payload
+from tests.builders import cases, doc, payload
 
 NAMES = ("n", "m", "k")
 SIZES = (*NAMES, *NAMES, *NAMES, "2 * n", "n + 1", "m + k", "_", "_", "2")
@@ -207,9 +207,9 @@ def problems(seed):
 @pytest.mark.sampled("part", parts=4)
 @pytest.mark.parametrize("part", range(4))
 def test_payloads_of_versions_without_errors_can_be_read(part):
-    found = {seed: problems(seed) for seed in range(part * 150, part * 150 + 150)}
+    found = {seed: problems(seed) for seed in range(part * 150, part * 150 + cases(150))}
     assert [each for each in found.items() if each[1]] == []
-    assert sum(each is not None for each in found.values()) > 40
+    assert sum(each is not None for each in found.values()) > len(found) / 4
 
 
 @pytest.mark.slow
