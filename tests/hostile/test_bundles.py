@@ -669,10 +669,10 @@ def test_nodes_that_lie(tmp_path, node):
 def test_huge_counts(tmp_path):
     many = {"__kind__": "list", "items": [0] * 50_000}
     path = node_bundle(tmp_path / "c", {"__kind__": "list", "items": [many] * 25})
-    refused(path, "NQX005")
-    with pytest.raises(s.SerializationError) as caught:
-        s.load(path, limits=Limits(manifest_bytes=1000))
-    assert caught.value.code == "NQX005"
+    for options in ({}, {"limits": Limits(manifest_bytes=1000)}):
+        with pytest.raises(s.SerializationError) as caught:
+            s.load(path, **options)
+        assert caught.value.code == "NQX005"
 
 
 # -- memory and time, in a process that may have little of either
@@ -832,22 +832,20 @@ def _items(nodes):
 
 
 MANY = {
-    "kinds": lambda: node_manifest(_items([{"__kind__": f"lst{i}"} for i in range(100_000)])),
+    "kinds": lambda: node_manifest(_items([{"__kind__": f"lst{i}"} for i in range(30_000)])),
     "members": lambda: node_manifest(
-        _items([{"__kind__": "set", f"itms{i}": 1} for i in range(50_000)])
+        _items([{"__kind__": "set", f"itms{i}": 1} for i in range(15_000)])
     ),
     "members of one": lambda: node_manifest(
-        {"__kind__": "set", **{f"items{'s' * 99}{i}": 1 for i in range(50_000)}}
+        {"__kind__": "set", **{f"items{'s' * 99}{i}": 1 for i in range(15_000)}}
     ),
-    "missing records": lambda: node_manifest(_items(_arrays(50_000)), arrays=_records(1000)),
-    "dtypes": lambda: node_manifest(
-        _items(_arrays(20_000)), arrays=_records(20_000, "floot{}", "a")
-    ),
+    "missing records": lambda: node_manifest(_items(_arrays(15_000)), arrays=_records(1000)),
+    "dtypes": lambda: node_manifest(_items(_arrays(6_000)), arrays=_records(6_000, "floot{}", "a")),
     "dimensions": lambda: node_manifest(
-        {"__kind__": "full", "dtype": "int8", "shape": [2] * 300_000, "value": 0}
+        {"__kind__": "full", "dtype": "int8", "shape": [2] * 100_000, "value": 0}
     ),
     "digits": lambda: node_manifest(
-        {"__kind__": "full", "dtype": "int8", "shape": [10**4000] * 300, "value": 0}
+        {"__kind__": "full", "dtype": "int8", "shape": [10**4000] * 100, "value": 0}
     ),
 }
 
@@ -875,7 +873,7 @@ def test_thousands_of_wrong_things_are_answered_soon(tmp_path, look, case):
     path.mkdir()
     (path / "manifest.json").write_bytes(format_manifest(MANY[case]()))
     npz.write(path / "arrays.npz", {})
-    with bounded():
+    with bounded(4):
         try:
             getattr(s, look)(path)
         except s.SerializationError as error:
@@ -883,7 +881,7 @@ def test_thousands_of_wrong_things_are_answered_soon(tmp_path, look, case):
 
 
 def test_a_name_twice_among_very_many(tmp_path):
-    names = [f"n{i}" for i in range(60_000)]
+    names = [f"n{i}" for i in range(20_000)]
     local, central, position = [], [], 0
     for name in [*names, names[-1]]:
         raw = name.encode()
@@ -899,7 +897,7 @@ def test_a_name_twice_among_very_many(tmp_path):
     count = len(central)
     end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(directory), position, 0)
     (tmp_path / "c.zip").write_bytes(b"".join(local) + directory + end)
-    with bounded():
+    with bounded(4):
         refused(tmp_path / "c.zip", "NQX509")
 
 

@@ -1,4 +1,4 @@
-"""The reader under 4,000 damaged bundles, in a process of its own that gets 256 MiB; see ``fuzz_reader.py``."""
+"""The reader under 2,000 damaged bundles, in a process of its own that gets 256 MiB; see ``fuzz_reader.py``, and `.ci/nightly`."""
 
 import json
 import os
@@ -28,9 +28,8 @@ def fuzzed(root, cases, seed):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_damaged_bundles_end_in_errors_of_this_package(root, seed):
-    report = fuzzed(root, 2_000, seed)
+def test_damaged_bundles_end_in_errors_of_this_package(root):
+    report = fuzzed(root, 2_000, seed=1)
     assert report["wrong"] == [], report["wrong"][0]["problem"]
     outcomes = report["outcomes"]
     assert sum(outcomes.values()) == 4_000  # each is read in two ways

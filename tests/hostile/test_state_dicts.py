@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from tests.builders import cases
 
 GOLDEN = Path("tests/golden/format-1/vmc_state_1")
 
@@ -111,7 +112,7 @@ def damaged(document, path, value):
     return made
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(3)))
 def test_objects_that_no_file_holds_end_in_errors_of_this_package(state, seed):
     document = {name: value for name, value in state.items() if name != "array_data"}
     dice = random.Random(seed)
