@@ -44,34 +44,40 @@ def python(tmp_path, root):
     return run
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "validate ckpt",
-        "validate ckpt --schema schemas/vmc_state",
-        "inspect ckpt --filter tag:trainable",
-        "verify ckpt",
-        "inspect ckpt/arrays.npz",
-        "verify ckpt/arrays.npz",
-        "diff schemas/vmc_state/v1.yaml schemas/vmc_state/v3.yaml",
-        "convert ckpt --out copy.zip",
-        "convert ckpt --out copy --store safetensors",
-        "infer ckpt",
-        "infer ckpt/arrays.npz --out drafts",
-        "migrate ckpt --to head --out new --schema schemas/vmc_state",
-        "breaking schemas --against schemas",
-        "explain NQX301",
-        "schema lint schemas/vmc_state",
-        "schema show schemas/vmc_state",
-        "schema new lab.x",
-        "schema freeze schemas/vmc_state",
-        "schema history schemas/vmc_state",
-        "schema stub schemas/vmc_state",
-        "schema json-schema schemas/vmc_state",
-    ],
-)
-def test_commands_run(python, command):
-    done = python("-m", "neuralqx_struct", *command.split())
+COMMANDS = [
+    "validate ckpt",
+    "validate ckpt --schema schemas/vmc_state",
+    "inspect ckpt --filter tag:trainable",
+    "verify ckpt",
+    "inspect ckpt/arrays.npz",
+    "verify ckpt/arrays.npz",
+    "diff schemas/vmc_state/v1.yaml schemas/vmc_state/v3.yaml",
+    "convert ckpt --out copy.zip",
+    "convert ckpt --out copy --store safetensors",
+    "infer ckpt",
+    "infer ckpt/arrays.npz --out drafts",
+    "migrate ckpt --to head --out new --schema schemas/vmc_state",
+    "breaking schemas --against schemas",
+    "explain NQX301",
+    "schema lint schemas/vmc_state",
+    "schema show schemas/vmc_state",
+    "schema new lab.x",
+    "schema freeze schemas/vmc_state",
+    "schema history schemas/vmc_state",
+    "schema stub schemas/vmc_state",
+    "schema json-schema schemas/vmc_state",
+]
+#: Runs commands one after the other; tells those that fail.
+RUN = """
+import sys
+from neuralqx_struct.cli import call
+failed = [words for words in sys.argv[1:] if call(words.split()) != 0]
+sys.exit(f"failed: {failed}" if failed else 0)
+"""
+
+
+def test_commands_run(python):
+    done = python("-c", RUN, *COMMANDS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
