@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.struct.equality import is_key_array
-from tests.builders import every
+from tests.builders import cases, every
 
 Pair = namedtuple("Pair", "left right")
 
@@ -85,6 +85,7 @@ def trees(draw):
 
 
 @given(trees())
+@settings(max_examples=cases(60))
 def test_they_are_inverse_to_each_other(items):
     stacked = s.stack(items)
     assert {leaf.shape[0] for leaf in jax.tree.leaves(stacked)} == {len(items)}

@@ -18,6 +18,7 @@ from flax import nnx
 import neuralqx_struct as s
 from neuralqx_struct import container
 from neuralqx_struct.trees import leaves_with_paths
+from tests.builders import cases
 
 f = s.filters
 X, Y = jnp.arange(3.0), jnp.ones((3, 2))
@@ -154,8 +155,19 @@ def test_split_and_merge_partition_and_combine(obj, chosen):
     assert [path for path, leaf in leaves_with_paths(obj) if predicate(path, leaf)] == list(some)
 
 
-def test_under_jit_and_vmap(obj, chosen):
+NAMES = [*FILTERS]
+#: By day each kind with two filters, and each filter with six kinds: JAX compiles four functions for each pair.
+TRACED = [
+    (kind, NAMES[(place + more) % len(NAMES)])
+    for place, kind in enumerate(KINDS)
+    for more in range(cases(len(NAMES)))
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), TRACED)
+def test_under_jit_and_vmap(kind, name):
     """The same leaves are chosen of what is traced."""
+    obj, chosen = KINDS[kind], FILTERS[name]
     definition, some, rest = s.split(obj, chosen, ...)
 
     @jax.jit

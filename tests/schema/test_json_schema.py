@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.export import payload_schema
-from tests.builders import SHIPPED, every
+from tests.builders import SHIPPED, cases, every
 
 HEAD = 'language: "1"\nschema: lab.wide\nversion: 3\nroot: Net\n'
 WIDE = s.load_schema(
@@ -82,7 +82,7 @@ def test_it_is_a_json_schema_in_both_drafts(name, draft):
 
 
 @given(st.sampled_from(sorted(MADE)), st.integers(0, 10**6))
-@settings(max_examples=40)
+@settings(max_examples=cases(60))
 def test_every_instance_of_the_schema_is_accepted(name, key):
     document = manifest(name, key=key)
     assert [told(name, document, draft) for draft in DRAFTS] == [set(), set()]

@@ -13,7 +13,7 @@ import pytest
 
 import neuralqx_struct as s
 
-THREADS = 16
+THREADS = 8
 CLASSES = 50
 
 
