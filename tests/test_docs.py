@@ -1,6 +1,7 @@
 """The documentation says what the code does: codes, commands, names, examples, and pages that build."""
 
 import doctest
+import functools
 import importlib
 import inspect
 import json
@@ -310,19 +311,20 @@ WITH_EXAMPLES = [
 ]
 
 
+@functools.cache
+def versions_of_the_example():
+    """What examples may use: the versions of the schema of the example in this repository."""
+    series = load_series(ROOT / "schemas/vmc_state")
+    return {"series": series, **{f"v{version}": series.at(version) for version in series.versions}}
+
+
 @every("name", WITH_EXAMPLES)
 def test_examples_in_docstrings(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     module = importlib.import_module(name)
     told: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    # Examples may use the versions of the schema of the example in this repository.
-    series = load_series("schemas/vmc_state")
-    names = {
-        **vars(module),
-        "series": series,
-        **{f"v{version}": series.at(version) for version in series.versions},
-    }
+    names = {**vars(module), **versions_of_the_example()}
     for example in doctest.DocTestFinder(exclude_empty=True).find(module, name, globs=names):
         runner.run(example, out=told.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(told)

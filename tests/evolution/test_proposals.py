@@ -38,8 +38,15 @@ def document(case, version, migrations=()):
     return document_from_data(data, "table")
 
 
+_FOUND = {}
+
+
 def proposed(case):
-    return suggest(document(case, 1), document(case, 2))
+    """The suggestions for a case, which are found once for all tests."""
+    key = repr(case)
+    if key not in _FOUND:
+        _FOUND[key] = suggest(document(case, 1), document(case, 2))
+    return _FOUND[key]
 
 
 def chosen(case):
@@ -126,7 +133,8 @@ def test_every_proposal_migrates_a_payload_and_back(name, tmp_path):
     case = TABLE[name]
     pick = -1 if case.get("rounds") else 0
     (tmp_path / "v1.yaml").write_text(s.dump_schema(document(case, 1)))
-    migration = s.steps.migration(1, steps_of(case, pick))
+    steps = steps_of(case, pick)
+    migration = s.steps.migration(1, steps)
     new = document(case, 2).model_copy(update={"migrations": [migration]})
     (tmp_path / "v2.yaml").write_text(s.dump_schema(new))
     schema = s.load_schema(tmp_path)
@@ -137,7 +145,7 @@ def test_every_proposal_migrates_a_payload_and_back(name, tmp_path):
     assert type(schema.load(tmp_path / "old", as_numpy=True)) is schema.root
     if case.get("forgets"):
         return
-    assert not any(map(loses_values, steps_of(case, pick)))
+    assert not any(map(loses_values, steps))
     s.migrate(tmp_path / "old", tmp_path / "new", schema=tmp_path)
     s.migrate(tmp_path / "new", tmp_path / "back", to=1, schema=tmp_path)
     assert schema.at(1).root.load(tmp_path / "back") == old
