@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import fsspec
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.places import far
+from neuralqx_struct.places import far, far_process
 from neuralqx_struct.places.requests import in_order
 from neuralqx_struct.places.urls import located
 from tests.builders import bounded
@@ -167,13 +168,31 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.fixture
+def little_memory(tmp_path, monkeypatch):
+    """The process that asks servers has an eighth of its memory: endless answers end sooner."""
+    program = tmp_path / "far_process.py"
+    text = Path(far_process.__file__).read_text(encoding="utf-8")
+    assert "\nMEMORY = 1 << 30\n" in text
+    program.write_text(
+        text.replace("\nMEMORY = 1 << 30\n", "\nMEMORY = 1 << 27\n"), encoding="utf-8"
+    )
+    far._close()
+    monkeypatch.setattr(far_process, "__file__", str(program))
+    monkeypatch.setattr(far_process, "MEMORY", 1 << 27)
+    yield
+    far._close()
+
+
 @every("kind", KINDS)
 @every("work", ["opening", "listing", "files_below"])
-def test_an_endless_answer_ends_and_the_next_request_is_answered(server, small_files, kind, work):
+def test_an_endless_answer_ends_and_the_next_request_is_answered(
+    server, small_files, little_memory, kind, work
+):
     server.objects["/run/m"] = bytes(5000)
     place = server.at(kind, "/endless/m")
     words = (
-        "File too large" if kind + work == "simplecacheopening" else "more than 1024 MiB of memory"
+        "File too large" if kind + work == "simplecacheopening" else "more than 128 MiB of memory"
     )
     with bounded(), pytest.raises(s.SerializationError, match=words):
         getattr(place, work)(*[1000] * (work == "opening"))
