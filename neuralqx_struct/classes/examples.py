@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,8 @@ from neuralqx_struct.schema.model import Document, StructDeclaration
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import Array, Type, walk_type
 
+_Made = TypeVar("_Made")
+
 _TRIES = 400  # how many examples the constructor may refuse
 _SIZES = (2, 5)  # of dims without bounds
 _MOST_NUMBERS = 1 << 20  # in an array, for each reach
@@ -48,12 +50,12 @@ _SPARE = 190_000  # of the items, for lists and dicts of a least length; others 
 
 
 def example(
-    cls: Any,
+    cls: type[_Made],
     *,
     dims: Mapping[str, int] | None = None,
     dtypes: Mapping[str, str] | None = None,
     key: Any = 0,
-) -> Any:
+) -> _Made:
     """Make an instance of a Struct class from its declaration, with random values.
 
     Args:
@@ -82,7 +84,8 @@ def example(
         >>> example(Rate, key=1) == example(Rate, key=1), example(Rate, key=1) == example(Rate, key=2)
         (True, False)
     """
-    return drawn_instance(cls, dims=dims or {}, dtypes=dtypes or {}, key=key)
+    made: _Made = drawn_instance(cls, dims=dims or {}, dtypes=dtypes or {}, key=key)
+    return made
 
 
 def drawn_instance(

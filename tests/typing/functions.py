@@ -62,6 +62,7 @@ run.load("newest")  # type: ignore[call-overload]  # pyright: ignore[reportArgum
 assert_type(s.load("ckpt", load_cls=Net), Net)
 assert_type(s.load("ckpt", load_cls=Net, select="tag:trainable", mmap=False, unknown="drop"), Net)
 assert_type(s.load("ckpt"), Any)
+assert_type(s.example(Net, dims={"n": 3}), Net)
 assert_type(s.from_state_dict(s.to_state_dict(net), load_cls=Net), Net)
 found: list[s.Diagnostic] = []
 assert_type(Net.load("ckpt", report=found, trust=["lab"]), Net)
