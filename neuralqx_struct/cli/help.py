@@ -8,7 +8,6 @@ Example:
 from __future__ import annotations
 
 import argparse
-import shutil
 import textwrap
 from collections.abc import Iterable
 from typing import Any, Final
@@ -16,11 +15,10 @@ from typing import Any, Final
 from neuralqx_struct.cli.arguments import Argument
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.commands import COMMANDS, GROUPS
+from neuralqx_struct.cli.terminal import columns
 
 PROGRAM: Final = "neuralqx-struct"
 EXIT_CODES: Final = {0: "clean", 1: "findings of severity error", 2: "could not run"}
-_WIDEST: Final = 100
-_NARROWEST: Final = 40
 _LEFT: Final = 30  # columns of a name; the help of a longer one begins below it
 _SAMPLE: Final = 3  # commands that the help of a group has an example of
 
@@ -29,7 +27,7 @@ class Help(argparse.HelpFormatter):
     """Help in lines of the width of the terminal; indented lines, which are examples, stay as they are."""
 
     def __init__(self, prog: str, **facts: Any) -> None:
-        super().__init__(prog, max_help_position=_LEFT, width=_width(), **facts)
+        super().__init__(prog, max_help_position=_LEFT, width=columns(), **facts)
 
     def _format_action(self, action: argparse.Action) -> str:
         """An argument with its help; commands begin where options do, without a line that they share."""
@@ -45,10 +43,6 @@ class Help(argparse.HelpFormatter):
         )
 
 
-def _width() -> int:
-    return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((80, 24)).columns))
-
-
 # --- usage --------------------------------------------------------------------------------------------------------
 
 
@@ -61,7 +55,7 @@ def usage_lines(command: Command) -> str:
     """The usage in lines of the width of the terminal; an option and its value stay in one line."""
     joined = [piece.replace(" ", "\N{NO-BREAK SPACE}") for piece in _pieces(command)]
     text = " ".join([PROGRAM, command.name, *joined])
-    width = _width() - len("usage: ")
+    width = columns() - len("usage: ")
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
     return "\n       ".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple, TextIO
 
 from neuralqx_struct.errors import printable, printable_lines
+
+_WIDEST: Final = 100
+_NARROWEST: Final = 40
 
 
 class Output(NamedTuple):
@@ -39,6 +43,11 @@ OUTPUT: Final = ContextVar("output", default=Output())  # noqa: B039 - it is fro
 def plain(text: str) -> str:
     """Lines none of which is a command of GitHub's runner, which reads the output in every format."""
     return re.sub(r"(?m)^[^\S\n]*:(?=:)|##(?=\[)", r"\g<0> ", printable_lines(text))
+
+
+def columns() -> int:
+    """Columns of help and of prose: those of the terminal, within bounds."""
+    return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((80, 24)).columns))
 
 
 def is_coloured(stream: TextIO) -> bool:

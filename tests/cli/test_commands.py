@@ -200,6 +200,15 @@ def test_explain(monkeypatch, tmp_path):
     assert "did you mean 'NQX105'?" in invoke("explain", "NQX106").stderr
 
 
+def test_paragraphs_of_a_code_are_as_wide_as_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "72")
+    shown = invoke("explain", "NQX301").stdout
+    page = (ROOT / "docs/diagnostics/NQX301.md").read_text(encoding="utf-8")
+    assert shown.split() == page.split()
+    assert max(map(len, page.splitlines())) > 100
+    assert max(map(len, shown.splitlines())) <= 72
+
+
 def test_demo_is_handed_a_folder_and_its_figures_are_reported(monkeypatch, tmp_path):
     figures = demo.DemoReport(1.0, -1.0, 0.0, 0.0, 0.0, "a", "b", "c", 1.0)
 

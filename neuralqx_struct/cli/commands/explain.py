@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+
 from neuralqx_struct.cli.arguments import Argument
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.report import Report, failure
+from neuralqx_struct.cli.terminal import columns
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.references import shipped
 
@@ -19,11 +23,23 @@ def run(code: str) -> Report:
         return Report("\n".join(titles), members={"codes": [*pages]}, layout="document")
     if wanted in pages:
         text = pages[wanted].read_text(encoding="utf-8").strip()
-        return Report(text, members={"code": wanted, "text": text}, layout="document")
+        members = {"code": wanted, "text": text}
+        return Report(_wrapped(text), members=members, layout="document")
     # A code differs from its neighbours in one digit: only those of the same hundred are likely corrections.
     near = [known for known in pages if known[:4] == wanted[:4]]
     hint = did_you_mean(wanted, near) or "`neuralqx-struct explain` lists all codes"
     return failure("NQX400", f"expected a documented code, got {code!r}", hint)
+
+
+def _wrapped(text: str) -> str:
+    """A page whose paragraphs are as wide as the terminal; code, headings, lists and tables stay."""
+    blocks = re.split(r"(^```.*?^```$|\n\n)", text, flags=re.MULTILINE | re.DOTALL)
+    return "".join(
+        textwrap.fill(block, columns(), break_long_words=False, break_on_hyphens=False)
+        if re.match(r"\w|`(?!``)|\*\*", block)
+        else block
+        for block in blocks
+    )
 
 
 COMMAND = Command(
