@@ -152,7 +152,7 @@ class FileWalk(Walk):
     def _count(self, span: Span, place: Place) -> int:
         """The number of items whose numbers are in names."""
         start = span.before.name(self.prefix, place.numbers)
-        fixed = span.behind.name("", place.numbers)
+        fixed = span.behind.name(keys=place.numbers)
         numbers = self.names.numbers(start, fixed)
         missing = {*range(len(numbers))} - numbers
         if missing:
@@ -185,7 +185,7 @@ class FileWalk(Walk):
     def pairs_of(self, entry: PairsEntry, place: Place) -> Mapping[str, Any]:
         """None for each key in the names."""
         start = entry.span.before.name(self.prefix, place.numbers)
-        fixed = entry.span.behind.name("", place.numbers)
+        fixed = entry.span.behind.name(keys=place.numbers)
         return dict.fromkeys(self.names.keys(start, fixed, self.table.layout.separator))
 
     def options(self, entry: OptionsEntry, place: Place) -> Node:

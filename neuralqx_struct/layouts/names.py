@@ -59,6 +59,7 @@ class Pattern:
 
     Args:
         text: The name; with a leading / the prefix is not part of it.
+        is_end: It is the end of a name, which may have a leading / too.
 
     Example:
         >>> pattern = Pattern(f"h.{slot(0)}.{slot(2)}")
@@ -66,9 +67,9 @@ class Pattern:
         ('model.h.4.key', 'head')
     """
 
-    def __init__(self, text: str) -> None:
-        self._is_whole = text.startswith(ABSOLUTE)
-        texts = text.removeprefix(ABSOLUTE).split(_SLOT)
+    def __init__(self, text: str, *, is_end: bool = False) -> None:
+        self._is_whole = is_end or text.startswith(ABSOLUTE)
+        texts = (text if is_end else text.removeprefix(ABSOLUTE)).split(_SLOT)
         self._text = "%s".join(each.replace("%", "%%") for each in texts[::2])
         self._slots = [*map(int, texts[1::2])]
 

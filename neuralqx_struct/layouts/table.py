@@ -121,7 +121,7 @@ class Span(NamedTuple):
     def around(cls, base: str, mark: str) -> Span:
         """Those around the first mark in a name, up to the next one."""
         before, _, behind = base.partition(mark)
-        return cls(Pattern(before), Pattern(until_mark(behind)))
+        return cls(Pattern(before), Pattern(until_mark(behind), is_end=True))
 
 
 @dataclass(eq=False)

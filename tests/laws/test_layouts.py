@@ -124,6 +124,7 @@ def models(draw):
     rules = {"Inner": {name: rule for name, (_, _, rule) in fields.items()}, "Net": {"held": rule}}
     prefix = draw(st.sampled_from([[""], ["model."], ["", "model."]]))
     layout = {"language": "1", "layout": "x", "of": "lab.law@1", "prefix": prefix, "structs": rules}
+    layout["separator"] = draw(st.sampled_from([".", "/"]))
     seed = draw(st.integers(0, 2**16))
     return (
         schema,

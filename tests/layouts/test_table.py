@@ -11,7 +11,7 @@ from neuralqx_struct.layouts import read_layout
 from neuralqx_struct.layouts.coverage import claim_findings
 from neuralqx_struct.layouts.table import ArrayEntry, Table
 from neuralqx_struct.schema.series import load_series
-from neuralqx_struct.schema.text.loader import dump_yaml
+from neuralqx_struct.schema.text.loader import dump_yaml, read_text
 
 HEAD = {"language": "1", "layout": "x", "of": "lab.net@1"}
 STRUCTS = {
@@ -95,6 +95,31 @@ def test_a_struct_that_holds_itself_is_entered_as_deep_as_a_file_has_it():
     arrays = dict(schema.to_layout(model, {**HEAD, "structs": rules}))
     assert f"tree.{'left.' * 40}w" in arrays
     assert schema.from_layout(arrays, {**HEAD, "structs": rules}, as_numpy=True) == model
+
+
+@pytest.mark.parametrize("separator", [".", "/", "%"])
+def test_names_behind_numbers_and_keys_may_begin_with_the_separator(separator):
+    structs = {
+        "Item": {"w": "float32[n]", "more": "float32[k, n]"},
+        "Net": {"a": "list[Item]", "b": "dict[str, Item]", "c": "Item[][m]"},
+    }
+    rules = {
+        "Item": {"more": {"name": "m/{i}/e", "merge": "stack"}},
+        "Net": {"a": "h/{i}/x", "b": "k/{key}/x", "c": "s/{i}/x"},
+    }
+    text = dump_yaml(rules).replace("/", separator)
+    _, schema = table({}, structs)
+    layout = {**HEAD, "separator": separator, "structs": read_text(text).data}
+    item = {"w": np.ones(2, "float32"), "more": np.ones((3, 2), "float32")}
+    stacked = {"w": np.ones((2, 2), "float32"), "more": np.ones((2, 3, 2), "float32")}
+    model = s.from_dict({"a": [item, item], "b": {"q": item}, "c": stacked}, schema)
+    arrays = dict(schema.to_layout(model, layout))
+    assert {name.replace(separator, "/") for name in arrays} >= {
+        "h/1/x/m/2/e",
+        "k/q/x/w",
+        "s/0/x/w",
+    }
+    assert schema.from_layout(arrays, layout, as_numpy=True) == model
 
 
 CLASHES = {
