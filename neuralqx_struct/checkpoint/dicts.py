@@ -136,10 +136,10 @@ class _Building:
         def build(item: Any, part: Type, key: Hashable) -> Any:
             return self.value(item, part, classes, (*place, key), hooks=hooks)
 
-        if type(value) is dict and [*value] == [*range(len(value))]:
-            value = [
-                *value.values()
-            ]  # a list, as NNX has it in its states; other dicts have names as keys
+        held = [branch for branch in wanted.branches if branch.parts and not branch.stacks]
+        keyed = any(branch.below is not None for branch in held)
+        if type(value) is dict and held and not keyed and [*value] == [*range(len(value))]:
+            value = [*value.values()]  # a list, as NNX has it in its states
         for branch in wanted.branches:
             if branch.parts and isinstance(value, dict):
                 return {key: build(item, branch.parts[-1], key) for key, item in value.items()}

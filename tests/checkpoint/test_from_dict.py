@@ -45,6 +45,21 @@ def test_it_is_the_inverse_of_to_dict(options, either):
     assert again == value and again.size == 2
 
 
+def test_what_is_empty_keeps_its_kind():
+    text = """
+        language: "1"
+        schema: lab.empty
+        version: 1
+        root: Net
+        structs:
+          Net: {fields: {a: "dict[str, Net]", b: "list[Net]", c: "pytree", d: "dict[str, int] | null"}}
+    """
+    schema = s.load_schema(text)
+    for rest in ({}, [], {0: {1: 2}, 1: []}):
+        value = schema.Net(a={}, b=[], c=rest, d={})
+        assert s.from_dict(value.to_dict(recursive=True), schema) == value, rest
+
+
 def test_params():
     params = s.Params({("net", "w"): s.Param(jnp.ones(2)), ("net",): s.Param(1, trainable=False)})
     for recursive in (False, True):

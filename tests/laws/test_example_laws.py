@@ -98,6 +98,7 @@ def check(seed):
         return False
     made = s.example(schema.root, key=seed)
     assert s.from_state_dict(made.to_state_dict()) == made
+    assert s.from_dict(made.to_dict(recursive=True), schema) == made
     jax.block_until_ready(made)
     return True
 
