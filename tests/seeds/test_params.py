@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.formats import files as store_files
+from neuralqx_struct.formats import ranges
 from neuralqx_struct.places import checksums
 
 uniform = jax.nn.initializers.uniform(0.5)
@@ -661,7 +661,7 @@ def test_a_frozen_backbone_with_adapters(adapted):
 def test_a_partial_load_touches_the_bytes_of_its_parameters_alone(adapted, monkeypatch, select):
     touched = []
     monkeypatch.setattr(
-        store_files,
+        ranges,
         "checksum",
         lambda data, tick=None: touched.append(len(data)) or checksums.checksum(data, tick),
     )
