@@ -47,7 +47,7 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.formats import FORMATS, ForeignArray
-from neuralqx_struct.formats.store import Progress, total_bytes
+from neuralqx_struct.formats.store import Progress, store_of, total_bytes
 from neuralqx_struct.formats.table import Writing
 from neuralqx_struct.layouts import read_layout
 from neuralqx_struct.layouts.payloads import (
@@ -65,8 +65,6 @@ from neuralqx_struct.schema.stamping import stamped
 
 #: Checkpoints of a run that are under way at a time.
 _WORKERS: Final = 8
-#: The store of bundles that are made of foreign files, unless the caller names one.
-_STORE: Final = "npz"
 #: Codes of a tree whose names are not those of the fields.
 _NAMES: Final = frozenset({"NQX404", "NQX414", "NQX415"})
 
@@ -259,7 +257,7 @@ def _of_foreign(
         if by_fields:
             error = MigrationError(map(_with_layout, error.diagnostics))
         raise error.in_file(str(source)) from error.__cause__
-    store = options["store"] or _STORE
+    store = options["store"] or store_of({}).name
     writing = {"overwrite": options["overwrite"], "compress": options["compress"]}
     bundle.write(out, payload, store=store, progress=progress, **writing)
     records = payload.document["arrays"]
