@@ -78,10 +78,11 @@ def class_schema(
         SchemaError: The document is not valid, such as for a name with letters outside of ASCII; with every problem.
 
     Example:
+        >>> from typing import Literal
         >>> from neuralqx_struct.struct import Struct
         >>> class Layer(Struct):
         ...     w: object
-        ...     act: typing.Literal["relu", "tanh"] = "relu"
+        ...     act: Literal["relu", "tanh"] = "relu"
         >>> class_schema(Layer).structs["Layer"].fields["act"].text
         "literal['relu', 'tanh']"
     """
