@@ -1,4 +1,4 @@
-"""Matching: named leaves beside those that a declaration has, with a receipt, and the wording of all that does not match.
+"""Matching: named leaves beside those that a declaration has, with a receipt; the messages about missing, unknown and unfit ones.
 
 The declaration may be the fields of a class or of a schema, the names of a layout, or another tree, such as the object of ``like=``.
 

@@ -1,4 +1,4 @@
-"""Trials: payloads of one version that are brought to another one, and checked, as a load does.
+"""Trials: payloads of one version that are brought to another one, and checked, as a load does; and how many by default.
 
 The payloads have shapes, but no bytes. A comparison of declarations finds everything else; of sizes it finds what two versions
 declare otherwise, and only payloads tell whether that refuses any. A load compares sizes that are polynomials of the free sizes

@@ -80,7 +80,8 @@ class Store:
     Attributes:
         name: The name for ``store=`` and ``--store``.
         suffix: The suffix of its files, by which :func:`~neuralqx_struct.formats.store.store_of_file` finds it.
-        folder: True if it writes a folder; such a store has no place in a zip.
+        folder: True if it writes a folder; such a store has no place in a zip, and reads a path that lives as long as
+            the object that it is given as source.
         compression: Whether it compresses arrays on request, always or never.
         write: Writes a new file, flushes it to the disk and returns a record per array. Arguments:
             target, arrays, ``compress=False``, ``tick=None``.

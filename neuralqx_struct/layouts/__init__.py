@@ -1,4 +1,4 @@
-r"""Layouts: foreign checkpoints read and written under a schema, by files that map names and forms of arrays.
+r"""Layouts: the members of a layout file, which maps names and forms of arrays of foreign checkpoints, and its reader.
 
 A rule describes the file; the schema describes the result. So ``axis``, ``sizes``, ``reshape`` and ``cast`` of a rule are
 those of arrays in the file. ``lint.py`` checks it against a schema.
