@@ -373,6 +373,8 @@ def _format_of(out: Place, max_shard_size: int | None) -> str | None:
     for each in FORMATS.values():
         if each.write is not None and each.suffix and out.name.endswith(each.suffix):
             return each.name
+    if max_shard_size is None:
+        return None
     shards = Writing(max_shard_size=max_shard_size)
     folders = (each.name for each in FORMATS.values() if each.write and each.folder(shards))
     return next(folders, None)

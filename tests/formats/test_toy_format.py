@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,17 @@ def test_it_becomes_another_kind(path, tmp_path):
     with formats.opened(other) as file:
         formats.write(path, "toy", file.arrays, overwrite=True)
     assert s.inspect(path).nbytes == 40
+
+
+def test_a_kind_of_folders_takes_no_target_from_bundles(tmp_path):
+    register([replace(TOY, suffix="", folder=lambda _: True)])
+    try:
+        source = formats.write(tmp_path / "m.npz", "npz", {"a": np.ones(2)})
+        draft = s.infer(source, schema="lab.net")
+        s.convert(source, tmp_path / "b", schema=s.load_schema(draft), layout=draft.layout)
+        assert s.validate(tmp_path / "b") == []
+    finally:
+        del formats.FORMATS["toy"]
 
 
 def test_it_refuses_as_its_record_says(path, tmp_path):
