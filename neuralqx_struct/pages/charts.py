@@ -106,11 +106,12 @@ def _leaves(
     root: _Node, area: _Area, colours: Mapping[int, str]
 ) -> Iterator[tuple[_Node, _Area, str]]:
     """Yields the areas that are drawn: those of nodes without parts, and those too small to divide."""
-    todo = [(root, area, "")]
+    todo = [(root, area, _COLOURS[0])]
     while todo:
         each, inside, outer = todo.pop()
         colour = colours.get(id(each), outer)
-        if not each.parts or inside.width * inside.height < _SMALLEST:
+        whole = not any(part.size for part in each.parts)
+        if whole or inside.width * inside.height < _SMALLEST:
             yield each, inside, colour
         else:
             todo += ((part, place, colour) for part, place in _divided(each, inside))

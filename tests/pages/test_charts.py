@@ -57,6 +57,13 @@ def test_parts_of_the_largest_part_have_colours_of_their_own():
     assert len(set(re.findall("background:(#[0-9a-f]+)", areas(rows)))) == 3
 
 
+def test_an_array_whose_name_is_that_of_what_is_around_an_empty_one():
+    """As in files of other programs, where `a` and `a.b` are arrays."""
+    drawn = areas([Row("a", 1, "float32[2]", nbytes=8), Row("a.b", 2, "float32[0]")])
+    assert rects(drawn) == [(0, 0, 1000, 420)]
+    assert "background:#" in drawn
+
+
 def test_ten_thousand_arrays_are_drawn_once_each():
     rows = [Row("$", 0, "dict"), *(Row(f"$.n{i}", 1, "array", nbytes=7) for i in range(10_000))]
     assert len(rects(areas(rows))) == 10_000
