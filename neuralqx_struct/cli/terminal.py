@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -48,6 +49,20 @@ def plain(text: str) -> str:
 def columns() -> int:
     """Columns of help and of prose: those of the terminal, within bounds."""
     return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((80, 24)).columns))
+
+
+def hanging(line: str) -> str:
+    """A line of a table as several, broken between words, on a terminal that is narrower; else the line."""
+    if not sys.stdout.isatty():
+        return line
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.fill(
+        line,
+        columns(),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def is_coloured(stream: TextIO) -> bool:

@@ -1,5 +1,6 @@
 """The command line: exit codes, the three formats, messages, and what is not imported."""
 
+import io
 import json
 import os
 import platform
@@ -15,6 +16,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.cli import demo
+from neuralqx_struct.cli.commands import schema_show
 from neuralqx_struct.cli.crash import hidden
 from neuralqx_struct.cli.formats import FORMATS
 from neuralqx_struct.cli.report import Report, could_not_run
@@ -198,6 +200,21 @@ def test_explain(monkeypatch, tmp_path):
     assert "documented code" in result.stderr
     assert "did you mean" not in result.stderr and "lists all codes" in result.stderr
     assert "did you mean 'NQX105'?" in invoke("explain", "NQX106").stderr
+
+
+def test_an_outline_is_broken_between_words_on_a_terminal_alone(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = ROOT / "schemas/vmc_state"
+    whole = schema_show.run(folder).text
+    assert max(map(len, whole.splitlines())) > 100
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    shown = schema_show.run(folder).text
+    assert shown.split() == whole.split()
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_paragraphs_of_a_code_are_as_wide_as_the_terminal(monkeypatch):

@@ -8,6 +8,7 @@ from neuralqx_struct.cli.arguments import SCHEMA_PATH
 from neuralqx_struct.cli.command import Command
 from neuralqx_struct.cli.named import sound_series
 from neuralqx_struct.cli.report import Report
+from neuralqx_struct.cli.terminal import hanging
 
 
 def run(path: Path) -> Report:
@@ -34,7 +35,7 @@ def run(path: Path) -> Report:
         lines.append(f"doc: {' '.join(document.doc.split())}")
     lines += [f"{name} fingerprint {value}" for name, value in fingerprints.items()]
     lines += outline(document)
-    return Report("\n".join(lines), members=members)
+    return Report("\n".join(map(hanging, lines)), members=members)
 
 
 COMMAND = Command(
