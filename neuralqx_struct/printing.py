@@ -159,6 +159,16 @@ def brief_array(value: Any) -> str:
     return array_text(value.dtype, value.shape)
 
 
+def cut(text: str, most: int = 80) -> str:
+    """Text for messages, of at most so many characters.
+
+    Example:
+        >>> cut("sum(kernel) + sum(bias)", 14)
+        'sum(kernel)...'
+    """
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def listed(names: Iterable[str], most: int = 20) -> str:
     """Names for a message, the first ``most`` of them.
 
@@ -221,8 +231,7 @@ def _leaf(value: Any, room: int) -> str:
 def _cut(text: str, room: int) -> str:
     if len(text) <= _SHORTEST:
         return text
-    longest = max(room, _SHORTEST)
-    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+    return cut(text, max(room, _SHORTEST))
 
 
 def _brief_tensor(value: Any) -> str:
@@ -276,7 +285,7 @@ def brief_integer(value: int) -> str:
 def brief_scalar(value: Any) -> str:
     """The text of a scalar in messages, cut at 60 characters; it never fails, as the ``repr`` of large integers does."""
     text = brief_integer(value) if type(value) is int else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return cut(text, 60)
 
 
 def columns(text: str) -> int:

@@ -22,6 +22,7 @@ from threading import RLock
 from typing import Any, NoReturn
 
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.printing import cut
 
 MAX_DEPTH = 50
 MAX_BITS = 256
@@ -201,11 +202,6 @@ def operator_of(node: Any) -> Operator:
 def shown(node: ast.AST) -> str:
     """The text of a tree for messages, cut to a line."""
     return cut(format_tree(node))
-
-
-def cut(text: str) -> str:
-    """Text for messages, cut to a line."""
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def spine(node: ast.BinOp) -> tuple[ast.expr, list[ast.BinOp]]:

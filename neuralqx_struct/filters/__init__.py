@@ -57,6 +57,7 @@ from neuralqx_struct.filters.records import (
     to_predicate,
     type_error,
 )
+from neuralqx_struct.printing import cut
 
 __all__ = [
     "All",
@@ -171,7 +172,7 @@ class _Parser:
         self.spoken = {form.english: form.symbol for form in forms if form.english}
         binary = [form for form in forms if form.shape == "binary"]
         self.levels = [form.symbol for form in sorted(binary, key=lambda form: form.binds)]
-        self.where = text if len(text) <= 200 else f"{text[:197]}..."
+        self.where = cut(text, 200)
         self.tokens = _tokens(text)
         self.token = next(self.tokens)
         self.problems: list[Diagnostic] = []

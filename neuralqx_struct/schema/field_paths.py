@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import PathStep, head_of, is_given, path_of, steps_of
-from neuralqx_struct.expressions.operators import cut
+from neuralqx_struct.printing import cut
 from neuralqx_struct.schema.model import Document, FieldDeclaration, once
 from neuralqx_struct.types import INT, Type, walk_type
 from neuralqx_struct.types.text import format_type

@@ -9,8 +9,7 @@ from functools import cached_property
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.functions import FUNCTIONS
 from neuralqx_struct.expressions.grammar import ADVICE, ATTRIBUTES, head_of, path_of, steps_of
-from neuralqx_struct.expressions.operators import cut
-from neuralqx_struct.printing import listed
+from neuralqx_struct.printing import cut, listed
 from neuralqx_struct.schema.field_paths import PathError, Reached, paths_from, reach, single_types
 from neuralqx_struct.schema.lint import Problem, Speller, unknown
 from neuralqx_struct.schema.lint.samples import SampleEvaluation

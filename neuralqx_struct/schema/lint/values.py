@@ -22,8 +22,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import names_read
 from neuralqx_struct.expressions.grammar import is_given
-from neuralqx_struct.expressions.operators import cut
-from neuralqx_struct.printing import listed
+from neuralqx_struct.printing import brief_scalar, cut, listed
 from neuralqx_struct.schema.bounds import plain_misses
 from neuralqx_struct.schema.field_paths import PathError, given_values, single_types
 from neuralqx_struct.schema.lint import (
@@ -304,8 +303,7 @@ def _too_large(array: Array) -> Diagnostic | None:
 
 
 def _shown(value: Any) -> str:
-    text = "null" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return "null" if value is None else brief_scalar(value)
 
 
 #: The group of each constraint, and the types that have it, in words.

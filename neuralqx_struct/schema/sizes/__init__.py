@@ -24,7 +24,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
 from neuralqx_struct.expressions.operators import Form, operator_of, spine
-from neuralqx_struct.printing import brief_integer
+from neuralqx_struct.printing import brief_integer, cut
 
 Shape = Sequence[Expression | EllipsisType]
 Variables = Mapping[str, "SizeVariable"]
@@ -207,7 +207,7 @@ def because_of(reason: str, premises: Variables) -> str:
     sources = [f"{name} from {each.because}" for name, each in premises.items() if each.because]
     if len(sources) > _MAX_REASONS:
         sources[_MAX_REASONS:] = ["and so on"]
-    return ", ".join([reason, *map(_cut, sources)])
+    return ", ".join([reason, *(cut(each, _LONGEST_LINE) for each in sources)])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -266,15 +266,11 @@ def _linear(node: ast.expr, unknown: frozenset[str], names: Mapping[str, Any]) -
 
 def size_error(code: str, message: str, reasons: Iterable[str], path: str) -> Diagnostic:
     """A finding about sizes, with the first of its reasons."""
-    lines = list(dict.fromkeys(map(_cut, reasons)))
+    lines = list(dict.fromkeys(cut(each, _LONGEST_LINE) for each in reasons))
     if len(lines) > _MAX_REASONS:
         lines[_MAX_REASONS:] = ["and so on"]
-    text = "\n".join([_cut(message), *lines])
+    text = "\n".join([cut(message, _LONGEST_LINE), *lines])
     return Diagnostic(code, "error", text, path=path, hint=_HINTS[code])
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 3]}..."
 
 
 def wrong_size(variable: SizeVariable, expected: str, got: int) -> Diagnostic:
