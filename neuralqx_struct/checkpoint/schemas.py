@@ -77,7 +77,7 @@ def schema_of(
     if node is None and encoder.problems:
         encoder.finish()
     for path, code in EXTERNAL.within(node):
-        message = f"expected data, got {code['name']}, which is code; its type is pytree"
+        message = f"expected data, got {code['name']}, which is code; left out"
         left.append(Diagnostic("NQX134", "info", message, format_path(path)))
     if report is not None:
         report += left

@@ -26,7 +26,6 @@ import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.options import ReadOptions, decode_options
-from neuralqx_struct.codecs.external import external_name
 from neuralqx_struct.codecs.jax import NAMED_CODECS, StructDecoder
 from neuralqx_struct.documents.bound import document_of, series_of_class
 from neuralqx_struct.dtypes import DTYPES
@@ -287,7 +286,7 @@ class _Start:
         sources = {
             path: self.rules.source(_text(path))
             for path, fresh in found
-            if external_name(fresh) is None  # no bundle has code
+            if _form(fresh) is not None  # text and code are no data of a model
         }
         leaves = [self.leaf(path, each) if path in sources else each for path, each in found]
         for source in match(self.stored, filter(None, sources.values())).having("extra"):

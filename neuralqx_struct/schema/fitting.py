@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from neuralqx_struct.manifest.kinds import (
+    EXTERNAL,
     FIELDS,
     LIST,
     MANY,
@@ -149,7 +150,10 @@ class Fit:
         return None if found is None or not all(isinstance(key, str) for key in found) else found
 
     def fields(self, struct: str, node: Node) -> dict[str, Node] | None:
-        """The nodes of a container by the fields that a struct declares, then the rest; None if it has no names."""
+        """The nodes of a container by the fields that a struct declares, then the rest; None if it has no names.
+
+        Code for which there is no field is left out: it is no data.
+        """
         found = self.named(node)
         if found is None:
             return None
@@ -164,7 +168,7 @@ class Fit:
             if field in groups:
                 items = [rest.pop(name) for name in groups[field] if name in rest]
                 made[field] = LIST.node(items=items)
-        return made | rest
+        return made | {name: each for name, each in rest.items() if not EXTERNAL.matches(each)}
 
     def has_fields_of(self, name: str, node: Node) -> bool | None:
         """True if a container has the fields of a struct and no others; None if the name is that of no struct."""

@@ -356,6 +356,9 @@ class _Draft:
             # A root that is also inside itself can lack fields there.
             numbered = enumerate(instances)
             column = [_held(number, held[name]) for number, held in numbered if name in held]
+            if all(EXTERNAL.matches(held.node) for held in column):
+                yield f"      # {name}: left out, code is no data"
+                continue
             text = self.type_of(column, name)
             record = TYPES.get(text.removesuffix(" | null"))
             is_static = isinstance(record, Scalar) and record.outside_jax(None)

@@ -136,10 +136,10 @@ def test_abstract_arrays_need_no_memory():
     }
 
 
-def test_functions_of_modules_are_pytrees_with_a_note():
+def test_functions_of_modules_are_left_out_with_a_note():
     report = []
     document = s.schema_of({"act": lambda x: x, "w": np.ones(2)}, report=report)
-    assert texts(document) == {"State": ["pytree", "float64[n_w]"]}
+    assert texts(document) == {"State": ["float64[n_w]"]}
     assert [(d.code, d.severity, d.path) for d in report] == [("NQX134", "info", "$['act']")]
     with pytest.raises(SerializationError, match="which is code"):
         s.schema_of(lambda x: x)
