@@ -15,7 +15,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import takewhile
 from pathlib import Path as FilePath
 from typing import Any, Literal, NamedTuple
@@ -50,8 +50,9 @@ from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.schema.series import Series, series_of
 from neuralqx_struct.schema.uses import beside
+from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.equality import is_key_array
-from neuralqx_struct.trees import flattened, leaves_with_paths
+from neuralqx_struct.trees import children_of, flattened, leaves_with_paths
 
 __all__ = ["Receipt", "ReceiptLine", "WarmStart", "warm_start"]
 
@@ -281,7 +282,7 @@ class _Start:
 
     def result(self) -> WarmStart:
         """The model and the receipt."""
-        found = leaves_with_paths(self.like)
+        found = [(_named(self.like, path), each) for path, each in leaves_with_paths(self.like)]
         self.check_rules([path for path, _ in found])
         sources = {
             path: self.rules.source(_text(path))
@@ -366,11 +367,36 @@ def _static_at(value: Any, path: Path) -> Any:
     """The attribute of an object at a path; None if there is none."""
     for part in path:
         try:
-            is_item = isinstance(part, int) or isinstance(value, Mapping)
-            value = value[part] if is_item else getattr(value, str(part))
+            value = _inside(value, part)
         except (AttributeError, LookupError, TypeError):
             return None
     return value
+
+
+def _inside(value: Any, part: Any) -> Any:
+    is_item = isinstance(part, int) or isinstance(value, Mapping)
+    return value[part] if is_item else getattr(value, str(part))
+
+
+def _named(value: Any, path: Path) -> Path:
+    """A path with names in place of the numbers that JAX gives the fields of some dataclasses: a bundle has their names."""
+    found: list[Any] = []
+    for part in path:
+        name = part
+        try:
+            if is_dataclass(value) and isinstance(part, int):
+                child = (children_of(value) or {})[part,]
+                names = (each.name for each in fields(value))
+                name = next((n for n in names if getattr(value, n, None) is child), part)
+                value = child
+            elif is_dataclass(value) or isinstance(value, (Mapping, list, tuple, Struct)):
+                value = _inside(value, part)
+            else:  # attributes of other classes may do anything
+                value = None
+        except (AttributeError, LookupError, TypeError):
+            value = None
+        found.append(name)
+    return tuple(found)
 
 
 def _unused(member: str, key: str, known: Any, where: str = "the model") -> Diagnostic:

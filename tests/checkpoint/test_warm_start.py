@@ -1,5 +1,7 @@
 """Warm starts: what a fresh model takes from a bundle, and the receipt."""
 
+import dataclasses
+
 import equinox as eqx
 import flax.linen as nn
 import jax
@@ -215,3 +217,32 @@ def test_the_state_of_a_module_of_nnx(tmp_path):
     assert np.array_equal(
         jax.tree.leaves(started["kernel"])[0][:, :3], jax.tree.leaves(state(3)["kernel"])[0]
     )
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass
+class Named:
+    """A dataclass whose registration gives its fields no names, as haliax has them."""
+
+    array: object
+    label: str
+
+    def tree_flatten(self):
+        return (self.array,), self.label
+
+    @classmethod
+    def tree_unflatten(cls, label, children):
+        return cls(*children, label)
+
+
+def test_fields_of_dataclasses_have_their_names_where_jax_numbers_them(tmp_path):
+    s.export({"net": [Named(jnp.ones(2), "x")]}, tmp_path / "ckpt")
+    model, receipt = s.warm_start(tmp_path / "ckpt", {"net": [Named(jnp.zeros(2), "x")]})
+    assert receipt.loaded == ("net/0/array",) and not receipt.kept
+    assert model["net"][0].array.tolist() == [1, 1]
+
+
+def test_text_and_code_of_a_model_stay_without_a_line(tmp_path):
+    s.export({"w": jnp.ones(2), "axis": "batch"}, tmp_path / "ckpt")
+    model, receipt = s.warm_start(tmp_path / "ckpt", {"w": jnp.zeros(2), "axis": "rows", "f": abs})
+    assert (model["axis"], model["f"], len(receipt.lines)) == ("rows", abs, 1)

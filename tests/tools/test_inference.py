@@ -590,4 +590,5 @@ def test_the_reason_for_a_field_without_a_type_is_in_words_of_users(tmp_path):
     s.export({"loss": assert_sound, "kinds": {1, 2}}, tmp_path / "ckpt")
     text = s.infer(tmp_path / "ckpt")
     assert "# loss: left out, code is no data" in text
+    assert s.load_schema(text).load(tmp_path / "ckpt").kinds == {1, 2}
     assert "kinds: pytree  # TODO: the language has no type for set" in text
