@@ -21,6 +21,8 @@ from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 
 _GOOD: Final = b"+"
 _FAILED: Final = b"-"
+_LENGTH: Final = 4  # bytes of the length of an answer
+_SHORT: Final = 64
 
 
 def count() -> int:
@@ -70,11 +72,18 @@ def _gathered(own: bytes) -> list[bytes]:
     import numpy as np
 
     gather = importlib.import_module("jax.experimental.multihost_utils").process_allgather
-    sizes = [int(size) for size in np.ravel(gather(np.array([len(own)], np.int32)))]
-    room = 1 << max(max(sizes) - 1, 1).bit_length()  # few different sizes: each is compiled
-    padded = np.frombuffer(own.ljust(room, b"\0"), np.uint8)
-    rows = np.asarray(gather(padded)).reshape(len(sizes), room)
-    return [row.tobytes()[:size] for row, size in zip(rows, sizes, strict=True)]
+
+    def rows(room: int) -> list[bytes]:
+        padded = np.frombuffer(message[:room].ljust(room, b"\0"), np.uint8)
+        return [row.tobytes() for row in np.asarray(gather(padded)).reshape(-1, room)]
+
+    # A training loop asks at each step, so short answers take one call, which waits for the devices of all.
+    message = len(own).to_bytes(_LENGTH, "little") + own
+    found = rows(_SHORT)
+    ends = [_LENGTH + int.from_bytes(row[:_LENGTH], "little") for row in found]
+    if max(ends) > _SHORT:
+        found = rows(1 << (max(ends) - 1).bit_length())  # few different sizes: each is compiled
+    return [row[_LENGTH:end] for row, end in zip(found, ends, strict=True)]
 
 
 def _failure_text(error: Exception) -> bytes:

@@ -206,14 +206,17 @@ def test_one_process_agrees_with_itself(monkeypatch):
         hosts.agreed(lambda: 1 // 0)
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 1000])
-def test_what_is_told_arrives_whole(monkeypatch, size):
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, *range(53, 63), 1000])
+def test_what_is_told_arrives_whole_and_in_one_call_if_it_is_short(monkeypatch, size):
     told = b"\0" * size + b"end" * (size > 2)
+    calls = []
     monkeypatch.setattr(hosts, "count", lambda: 2)
     monkeypatch.setattr(
-        "jax.experimental.multihost_utils.process_allgather", lambda x: np.stack([x, x])
+        "jax.experimental.multihost_utils.process_allgather",
+        lambda x: calls.append(x.size) or np.stack([x, x]),
     )
     assert hosts.agreed(lambda: told) == [told, told]
+    assert len(calls) == 1 if len(told) < 60 else len(calls) == 2
 
 
 def test_a_process_that_is_gone_is_told_unless_there_is_worse(monkeypatch):
