@@ -1053,3 +1053,42 @@ def test_a_migrated_series_keeps_metrics_best_and_latest(tmp_path):
     assert repr(old._complete()) == repr(new._complete())
     assert s.inspect(tmp_path / "out" / "20").metadata["run"] == "x"
     assert new.load("best", raw=True)["b"] == 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["disk", "memory"])
+@pytest.mark.parametrize("kind", ["loader", "workers", "dataset"])
+def test_iterators_of_grain_go_on_with_the_series(kind, place, tmp_path):
+    grain = pytest.importorskip("grain")
+    flags = pytest.importorskip("absl.flags").FLAGS
+    if not flags.is_parsed():  # grain asks for one of its flags where it starts workers
+        flags(["pytest"])
+
+    def batches():
+        if kind == "dataset":
+            return iter(grain.MapDataset.range(100).shuffle(seed=0).batch(4).to_iter_dataset())
+        return iter(
+            grain.DataLoader(
+                data_source=range(100),
+                sampler=grain.samplers.IndexSampler(
+                    100, shuffle=True, seed=0, shard_options=grain.sharding.NoSharding()
+                ),
+                operations=[grain.transforms.Batch(4)],
+                worker_count=2 if kind == "workers" else 0,
+            )
+        )
+
+    def train(root, until):
+        series, data, step, seen = s.Series(root), batches(), 0, np.zeros(4, int)
+        if series.latest() is not None:
+            step = series.latest()
+            seen = series.load(data=data)
+        for number in range(step + 1, until + 1):
+            seen = 3 * seen + next(data)
+            series.save(number, seen, data=data)
+        return seen
+
+    root = str(tmp_path) if place == "disk" else f"memory://grain-{kind}"
+    whole = train(f"{root}/whole", 8)
+    train(f"{root}/run", 5)
+    assert (train(f"{root}/run", 8) == whole).all()
