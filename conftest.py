@@ -51,19 +51,17 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # imports take half the tim
 COMMAND = "neuralqx-struct"
 #: The tests whose results may depend on the version of Python, JAX and other packages.
 BY_VERSION = (
-    *("struct", "checkpoint", "codecs", "classes", "formats", "places", "bundle"),
+    *("struct", "documents", "checkpoint", "codecs", "classes", "formats", "places", "bundle"),
     *("integrations", "cli", "laws", "test_without_jax.py"),
 )
 #: Files in these folders that depend on none: files after a crash, texts of the command line, and the laws of hints; and the
 #: demonstration, which `.ci/environments` runs in each environment.
 OF_THE_REST = (
-    *(
-        "bundle/test_crash.py",
-        "cli/test_command_hints.py",
-        "cli/test_demo.py",
-        "cli/test_manual.py",
-        "laws/test_advice.py",
-    ),
+    "bundle/test_crash.py",
+    "cli/test_command_hints.py",
+    "cli/test_demo.py",
+    "cli/test_manual.py",
+    "laws/test_advice.py",
 )
 #: Files with tests that take a tenth of a minute or more each: the site, checkers in processes, killed writers.
 LONG = ("tests/test_docs.py", "tests/test_typing.py", "tests/bundle/test_crash.py")
