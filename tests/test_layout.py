@@ -10,7 +10,7 @@ from tests.builders import REGISTRIES, ROOT, every
 PACKAGE = ROOT / "neuralqx_struct"
 TESTS = ROOT / "tests"
 #: Folders of tests that cover the package as a whole, and folders without tests.
-WHOLE = {"seeds", "peers", "laws", "hostile", "examples", "typing", "reader_js"}
+WHOLE = {"real_programs", "seeds", "peers", "laws", "hostile", "examples", "typing", "reader_js"}
 DATA = {"histories", "suite", "golden", "programs"}
 #: Modules of the root that are tested with another one.
 TOGETHER = {"hooks": "fieldspec", "states": "trees"}
