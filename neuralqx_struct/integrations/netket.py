@@ -54,6 +54,8 @@ Tree = Mapping[str, Any]
 _SAMPLES: Final = "_samples"
 _BEFORE: Final = "_sampler_state_previous"
 _LOSS: Final = "_loss_name"
+#: The part of a driver that has the sampler of the state that it compares with, as it is after the last samples.
+_TARGET: Final = "target_sampler"
 #: The part of a driver that has the solution from which its preconditioner starts.
 _START: Final = "preconditioner_x0"
 #: What a state has beside its variables and its sampler.
@@ -293,7 +295,9 @@ def _driver_parts(driver: Any) -> Tree:
     parts.pop("state")
     parts.pop("_step_count")
     start = getattr(getattr(driver, "preconditioner", None), "x0", None)
-    return parts if start is None else {**parts, _START: start}
+    target = getattr(getattr(driver, "target_state", None), "sampler_state", None)
+    parts |= {} if start is None else {_START: start}
+    return parts if target is None else {**parts, _TARGET: parts_of(target)}
 
 
 def _filled_driver(driver: Any, held: Any) -> dict[str, Any]:
@@ -313,16 +317,23 @@ def _filled_driver(driver: Any, held: Any) -> dict[str, Any]:
         raise SerializationError(message, code="NQX414", path="$.driver", hint=hint)
     kept = dict(held.driver)
     start = kept.pop(_START, None)
-    known = {name: part for name, part in _driver_parts(driver).items() if name != _START}
+    target = kept.pop(_TARGET, None)
+    known = dict(_driver_parts(driver))
+    known.pop(_START, None)
+    known.pop(_TARGET, None)
     # What a driver makes in its first step is None before.
     later = {name for name, part in known.items() if part is None}
     found, wanted = (
         {name: parts[name] for name in parts.keys() - later} for parts in (kept, known)
     )
     require_parts(found, wanted, "driver")
+    if target is not None:
+        target = filled(driver.target_state.sampler_state, target, "driver")
     if start is not None:
         driver.preconditioner.x0 = start
     values = {name: with_parts(getattr(driver, name), part) for name, part in kept.items()}
+    if target is not None:  # NetKet restores the one before the last samples
+        values.get("target_state", driver.target_state).sampler_state = target
     return {**values, "_step_count": held.step}
 
 
