@@ -58,7 +58,7 @@ class Effort(NamedTuple):
 
 IN_LINT = Effort(12, 1_000)  # it runs at every load of a schema
 IN_VERDICTS = Effort.of(25)
-SMALLEST = Effort(2, 1_000)
+SMALLEST = Effort(1, 1_000)
 _SMALLER = 12  # payloads that are looked at for a smaller one, once one was refused
 _DRAWS = 4  # for each payload that is read: not all that are drawn are valid
 #: The codes of values that the declaration of the reader does not allow.
