@@ -298,7 +298,10 @@ def _require_class(value: Any, load_cls: Any) -> None:
     if load_cls is None or isinstance(value, load_cls):
         return
     got = class_ref(type(value)) if is_struct(value) else f"a {type(value).__name__}"
-    hint = "load it with the class that wrote it, or with neuralqx_struct.load(path)"
+    hint = (
+        "load it with the class that wrote it, or with neuralqx_struct.load(path); "
+        "warm_start fills an object of another class"
+    )
     hint = defined_again(type(value), load_cls) or hint
     message = f"expected {class_ref(load_cls)} or a subclass of it, got {got}"
     raise SerializationError(message, path="$", code="NQX401", hint=hint)

@@ -56,7 +56,9 @@ __all__ = [
 
 
 _HINT = "pass an object of the structure that was saved, or migrate the payload"
-_CONVERT = "pass another like=; or dtype=, which converts arrays"
+_CONVERT = (
+    "pass another like=; dtype= converts arrays, and warm_start fills an object of another class"
+)
 
 
 _MOST = 10_000  # differences that are listed
