@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity, has_errors
 from neuralqx_struct.evolution.chains import Stage, defaulted, result_of, settled
@@ -245,6 +246,7 @@ class Reading:
             self.reason = "payloads are tried once the structure agrees"
         elif name := next(_functions(self.stages), ""):
             self.reason = f"a step runs the function {name}, and a verdict runs none"
+            return self.tried_behind(effort)
         elif not self.stages and _declares_the_same(self.writer, self.reader):
             self.reason = "both versions declare the same"
         else:
@@ -252,6 +254,16 @@ class Reading:
             self.trial = try_payloads(self.known, self.way, self.unknown, effort)
             return self.settled_by(self.trial)
         return self.doubts
+
+    def tried_behind(self, effort: Effort) -> list[Diagnostic]:
+        """As :meth:`tried`, of the hops behind the last one that runs a function."""
+        hops = self.way.hops if self.way is not None else ()
+        behind = [*takewhile(lambda hop: not any(_functions(hop.stages)), reversed(hops))]
+        if not behind:
+            return self.doubts
+        way = plan(self.known, behind[-1].old.version, self.reader.version, unknown=self.unknown)
+        trial = try_payloads(self.known, way, self.unknown, effort)
+        return self.doubts if trial.refused is None else self.settled_by(trial)
 
     def settled_by(self, trial: Trial) -> list[Diagnostic]:
         """The findings that are left after a trial."""

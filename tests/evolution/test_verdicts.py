@@ -611,3 +611,19 @@ def test_hundreds_of_structs_that_have_other_names():
         found = verdict(version(1, "S"), version(2, "T", aliases="S"), "full")
     assert len(found) == 200
     assert found[0].hint == "write `- rename_struct: {struct: S0, to: T0}`"
+
+
+def test_hops_behind_a_function_are_tried():
+    """A function is not run, so payloads of the version behind it are drawn: here a copy lacks the new field inside."""
+    run = s.steps.python(function="lab.f", reads=["a"], writes=["a"], lossy=True)
+    copy = s.steps.add(field="g", like="n", default=1, within="C")
+    before, after = {"n": "C | null"}, {"n": "C | null", "g": "C | null"}
+    series = series_of(
+        [
+            doc({"a": "int", "c": "C"}, structs={"C": before}),
+            doc({"a": "int", "c": "C"}, 2, [run], structs={"C": before}),
+            doc({"a": "int", "c": "C"}, 3, [copy], structs={"C": after}),
+        ]
+    )
+    for old in (1, 2):
+        assert has_errors(verdict(series.at(old), series, "backward")), old

@@ -44,7 +44,7 @@ STOPS = {
     "a stored field is derived": {"NQX115"},
     "rename path": {"NQX414", "NQX415"},
     "add path": {"NQX414", "NQX415"},
-    "remove path": {"NQX414"},
+    "remove path": {"NQX414", "NQX415"},  # the latter on the way back
 }
 #: Likewise of downgrades: an array without elements does not show its former axes, nor an empty list the sizes of parts.
 DOWNGRADE_STOPS = {"reshape": {"NQX413"}, "merge": {"NQX413"}}
