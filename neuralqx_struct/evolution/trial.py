@@ -63,6 +63,7 @@ _SMALLER = 12  # payloads that are looked at for a smaller one, once one was ref
 _DRAWS = 4  # for each payload that is read: not all that are drawn are valid
 #: The codes of values that the declaration of the reader does not allow.
 _CONFORMANCE = frozenset(f"NQX{number}" for number in range(410, 420))
+_MISSING = "NQX414"  # a field without a value, which nothing empty explains
 #: A step, or a derived field without a value; an entry that a step names; the declaration of the reader.
 _Cause = Literal["step", "entry", "declaration"]
 _HIGHEST = 12  # bound of a dim that random sizes are sure to pass
@@ -129,7 +130,8 @@ def try_payloads(known: Series, way: Plan, unknown: Unknown, effort: Effort) -> 
         refused = _refused(sample.payload, known, reader, way, unknown)
         if refused is not None:
             problem, cause = refused
-            if cause != "entry" and (is_full or cause != "step"):
+            hides = cause == "step" and not is_full and problem.code != _MISSING
+            if cause != "entry" and not hides:
                 last = number + _SMALLER if worst is None else last
                 if worst is None or sample.size < worst[0]:
                     worst = sample.size, problem, cause
