@@ -81,7 +81,7 @@ MOST_SECONDS = 30
 def bounded(seconds=MOST_SECONDS):
     """Check that hostile work ends. A busy machine does not count: it is the time of this process, not of a clock.
 
-    A tenth of the time and a third of the input find work that grows by the square as well as all of both.
+    Work that grows by the square takes a ninth of the time for a third of the input; the bounds leave room for slow machines.
     """
     started = time.process_time()
     yield

@@ -57,7 +57,7 @@ from neuralqx_struct.places.urls import Place, place_of
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _ARRAYS = "arrays."  # in front of the names of array files
-_ATTEMPTS = 32
+_ATTEMPTS = 250
 _PAUSE = 0.004  # a writer on a busy machine needs its turn
 
 

@@ -1001,7 +1001,7 @@ def test_same_size_of_many_long_sums_ends():
     known = {f"d{i}": parse(" + ".join([f"d{i + 1}", *names[i:][:200]])) for i in range(300)}
     long = " * ".join(f"({' + '.join(f'{a}{i}' for i in range(25))})" for a in "abcdefgh")
     known |= {f"p{i}": parse(f"{long} + p{i + 1}") for i in range(300)}
-    with bounded(10):
+    with bounded(20):
         for i in range(100):
             assert not same_size(parse(f"d{i}"), parse(f"p{i}"), known)
 

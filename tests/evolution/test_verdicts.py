@@ -607,7 +607,7 @@ def test_hundreds_of_structs_that_have_other_names():
             struct |= {member: [f"{value}{i}"] for member, value in members.items()}
         return doc(fields, number, raw=structs)
 
-    with bounded(5):
+    with bounded(10):
         found = verdict(version(1, "S"), version(2, "T", aliases="S"), "full")
     assert len(found) == 200
     assert found[0].hint == "write `- rename_struct: {struct: S0, to: T0}`"

@@ -26,7 +26,7 @@ def renames(count, source="a", **options):
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_versions_that_share_no_field(count):
     series = series_of([doc(fields("a", count)), doc(fields("b", count), 2)])
-    with bounded(15):
+    with bounded(25):
         found = lint_series(series)
         verdicts = verdict(series.at(1), series, mode="full")
         changes = s.diff(*series.documents.values())
@@ -63,7 +63,7 @@ def test_steps_of_thousands_of_fields():
     old, new = doc(fields("a", FEW)), doc(fields("b", FEW), 2, renames(FEW))
     series = series_of([old, new])
     held = payload(old, {f"a{i}": i for i in range(FEW)})
-    with bounded(5):
+    with bounded(10):
         assert not [each for each in lint_series(series) if each.severity == "error"]
         made = apply(held, plan(series, 1, 2))
     assert made.document["manifest"]["fields"] == {f"b{i}": i for i in range(FEW)}
@@ -82,7 +82,7 @@ def test_too_many_steps_for_the_nodes_of_a_payload():
 def test_wrong_steps_list_some_of_the_fields():
     wrong = renames(FEW, source="c")
     series = series_of([doc(fields("a", FEW)), doc(fields("b", FEW), 2, wrong)])
-    with bounded(5):
+    with bounded(10):
         found = [each for each in lint_series(series) if each.code == "NQX304"]
     assert len(found) == FEW
     assert f"a18, a19 and {FEW - 20} more" in found[0].message

@@ -39,7 +39,7 @@ def version(number, name):
 
 def test_versions_that_share_no_name():
     old, new = version(1, "x"), version(2, "y")
-    with bounded(5):
+    with bounded(10):
         found = lint_series(series_of([old, new]))
         assert {d.code for d in found} >= {"NQX206", "NQX301"}
         assert len(diff_documents(old, new)) > 6 * MANY
@@ -94,7 +94,7 @@ def test_a_payload_that_shares_no_name_with_its_schema(tmp_path):
     values = {f"fieldnmae{i}": i for i in range(count)}
     path = bundle.write(tmp_path / "b", payload(document, values))
     schema = Schema(series_of([document]), 1)
-    with bounded(5):
+    with bounded(10):
         found = [validate(path)]
         for read in (lambda: s.load(path), lambda: s.from_dict(values, schema)):
             with pytest.raises(SerializationError) as caught:

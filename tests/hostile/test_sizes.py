@@ -93,7 +93,7 @@ def test_sizes_that_no_payload_shows():
         fields = {f"f{i}": f"float32[{shape} + {number}]" for i, shape in enumerate(shapes)}
         return doc(fields, number, dims={f"d{i}": {} for i in range(count)})
 
-    with bounded(4):
+    with bounded(8):
         found = lint_series(series_of([version(1), version(2)]))
     assert {each.code for each in found} == {"NQX301"}
     assert len(found) == count

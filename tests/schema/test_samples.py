@@ -326,7 +326,7 @@ HOSTILE = {
 
 @every("name", HOSTILE)
 def test_hostile_schemas_are_bounded(name):
-    with bounded(10):
+    with bounded(20):
         document = HOSTILE[name]()
         for number in FIRST[: cases(25)]:
             samples_of(document).at(number)
