@@ -128,11 +128,18 @@ def _refuse(target: Path, *, folder: bool, overwrite: bool, foreign: _Foreign, k
 
 def is_free(path: Path) -> bool:
     """True for a folder that holds nothing, but files of systems and editors."""
+    return _idle(path) is not None
+
+
+def _idle(path: Path) -> list[str] | None:
+    """The names in a folder that is free; None for any other path."""
     try:
         names = os.listdir(path)  # noqa: PTH208 - names alone
     except OSError:
-        return False
-    return all(is_hidden(name) and name not in KEPT for name in names) and not path.is_symlink()
+        return None
+    if path.is_symlink() or not all(is_hidden(name) and name not in KEPT for name in names):
+        return None
+    return names
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -335,8 +342,12 @@ def _place(stage: _Stage, refuse: Callable[[], None], *, folder: bool, overwrite
 
 def _removed_empty(stage: _Stage) -> bool:
     """Removes an empty target, whose mode the stage gets; False if somebody has filled it meanwhile."""
+    # Names of this look alone: the folder of the look before may be one that another writer has just replaced.
+    idle = _idle(stage.target)
+    if idle is None:
+        return not os.path.lexists(stage.target)
     try:
-        for name in os.listdir(stage.target):  # noqa: PTH208 - names alone
+        for name in idle:
             _remove(stage.target / name)
         stage.path.chmod(stat.S_IMODE(stage.target.stat().st_mode))
         stage.target.rmdir()

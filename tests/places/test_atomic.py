@@ -325,6 +325,39 @@ def test_a_writer_that_is_overtaken_after_its_last_look_overwrites_nothing(tmp_p
     assert [entry.name for entry in tmp_path.iterdir()] == ["ckpt"]
 
 
+def test_a_writer_whose_look_is_at_a_replaced_folder_takes_nothing_from_the_new_one(
+    tmp_path, monkeypatch
+):
+    """At each look in turn another writer replaces the bundle, whose folder is empty for the look then."""
+    path, listed, overtakings = tmp_path / "ckpt", os.listdir, 0
+    bundle.write(path, simple(1.0))
+    for last in range(20):
+        looks, removed = [], []
+        with monkeypatch.context() as during:
+
+            def look(place, last=last, looks=looks, removed=removed, during=during):
+                looks.append(place)
+                if looks.count(path) <= last or place != path:
+                    return listed(place)
+                during.setattr(os, "listdir", listed)
+                folder = os.open(path, os.O_RDONLY)
+                bundle.write(path, simple(2.0), overwrite=True)
+                during.setattr(replacement, "_remove", removed.append)
+                try:
+                    return listed(folder)
+                finally:
+                    os.close(folder)
+
+            during.setattr(os, "listdir", look)
+            bundle.write(path, simple(3.0), overwrite=True)
+        assert [place for place in removed if place.parent == path] == []
+        assert (bundle.read(path).arrays["w"] == 3.0).all()
+        if looks.count(path) <= last:
+            break
+        overtakings += 1
+    assert 0 < overtakings < 20
+
+
 def seal(path):
     manifest = path / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"step"', '"epoch"'))
