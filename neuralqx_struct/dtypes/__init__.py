@@ -274,6 +274,15 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return name
 
 
+def bytes_of(array: np.ndarray[Any, Any]) -> memoryview | bytes:
+    """The values as bytes in C order, over which checksums are computed."""
+    import numpy as np
+
+    if not array.nbytes:
+        return b""
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
+
+
 @lru_cache(maxsize=4096)
 def storage_dtype(name: str) -> str:
     """How the bytes of a logical dtype are described in a file that knows only numpy's own: a ``.npy`` descriptor."""

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.dtypes.casts import cast
-from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.manifest.payload import ForeignArray, Region
 
 if TYPE_CHECKING:
     import numpy as np

@@ -23,7 +23,6 @@ from neuralqx_struct.evolution.lazy_arrays import LazyArray, Operation, Part
 from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.values import map_leaves, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
-from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.manifest.kinds import (
     ARRAY,
     FULL,
@@ -31,6 +30,7 @@ from neuralqx_struct.manifest.kinds import (
     elements_of,
     iter_nodes,
 )
+from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.schema.conformance import see_node, size_scopes
 from neuralqx_struct.schema.graph import graph_of
@@ -106,7 +106,7 @@ class EntryError(MigrationError):
     """A value whose entries no version declares, such as a ``pytree``, is not as a step needs it."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Workspace:
     """One hop over one payload, which is not changed.
 

@@ -21,10 +21,9 @@ from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
+from neuralqx_struct.dtypes import bytes_of
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Reader, bounded, compact
-from neuralqx_struct.formats.store import bytes_of
-from neuralqx_struct.formats.table import ForeignArray
-from neuralqx_struct.manifest.payload import HeldArrays, Region, StoredArrays
+from neuralqx_struct.manifest.payload import ForeignArray, HeldArrays, Region, StoredArrays
 
 if TYPE_CHECKING:
     import numpy as np

@@ -36,7 +36,6 @@ from neuralqx_struct.formats.store import STORES, Progress, Store, about_each
 from neuralqx_struct.formats.table import (
     FORMATS,
     Candidate,
-    ForeignArray,
     ForeignFile,
     Format,
     Reading,
@@ -50,6 +49,7 @@ from neuralqx_struct.formats.table import (
     split,
 )
 from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits
+from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.places.atomic import staged
 from neuralqx_struct.places.names import entries
 from neuralqx_struct.places.uploads import uploaded

@@ -34,7 +34,6 @@ from neuralqx_struct.formats.store import about, about_each, require_possible
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
-    ForeignArray,
     ForeignFile,
     Format,
     Plain,
@@ -45,7 +44,7 @@ from neuralqx_struct.formats.table import (
     unreadable,
 )
 from neuralqx_struct.manifest import raise_findings
-from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.manifest.payload import ForeignArray, Region
 from neuralqx_struct.places.apart import started
 from neuralqx_struct.places.requests import Range
 from neuralqx_struct.places.urls import Place

@@ -23,7 +23,6 @@ from neuralqx_struct.formats.ranges import Ranges, StoredArray
 from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import (
     Candidate,
-    ForeignArray,
     ForeignFile,
     Format,
     Plain,
@@ -35,6 +34,7 @@ from neuralqx_struct.formats.table import (
     ranges_of,
     split,
 )
+from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.places.urls import Place
 from neuralqx_struct.references import imported
 

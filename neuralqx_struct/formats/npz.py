@@ -31,7 +31,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NamedTuple, cast
 
-from neuralqx_struct.dtypes import ML_DTYPES, dtype_name, dtype_named, storage_dtype
+from neuralqx_struct.dtypes import ML_DTYPES, bytes_of, dtype_name, dtype_named, storage_dtype
 from neuralqx_struct.errors import (
     READ_MORE,
     Diagnostic,
@@ -57,14 +57,12 @@ from neuralqx_struct.formats.store import (
     Written,
     about,
     about_each,
-    bytes_of,
     logical_dtype,
     require_possible,
 )
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
-    ForeignArray,
     ForeignFile,
     Format,
     Reading,
@@ -74,7 +72,7 @@ from neuralqx_struct.formats.table import (
     ranges_of,
 )
 from neuralqx_struct.manifest import MOST_FINDINGS, Limits, collector_paused, raise_findings
-from neuralqx_struct.manifest.payload import HeldArrays
+from neuralqx_struct.manifest.payload import ForeignArray, HeldArrays
 from neuralqx_struct.places.requests import Range
 from neuralqx_struct.places.urls import Place
 

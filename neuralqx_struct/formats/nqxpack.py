@@ -24,7 +24,6 @@ from neuralqx_struct.formats.ranges import Ranges
 from neuralqx_struct.formats.store import checksum_finding
 from neuralqx_struct.formats.table import (
     Candidate,
-    ForeignArray,
     ForeignFile,
     Format,
     Plain,
@@ -33,6 +32,7 @@ from neuralqx_struct.formats.table import (
     mapped,
 )
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, shown
+from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.places.requests import downloaded
 from neuralqx_struct.places.urls import Place, RemotePath

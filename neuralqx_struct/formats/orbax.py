@@ -32,7 +32,6 @@ from neuralqx_struct.formats.store import about, about_each, require_possible
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
-    ForeignArray,
     ForeignFile,
     Format,
     Plain,
@@ -41,7 +40,7 @@ from neuralqx_struct.formats.table import (
     unreadable,
 )
 from neuralqx_struct.manifest import MANIFEST, Findings, Limits, raise_findings, shown
-from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.manifest.payload import ForeignArray, Region
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.places.names import entries
 from neuralqx_struct.places.steps import UNFINISHED, contents

@@ -17,7 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.dtypes import bytes_of, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError
 from neuralqx_struct.formats.orbax_layout import (
     STEP_METADATA,
@@ -41,7 +41,6 @@ from neuralqx_struct.formats.store import (
     Written,
     about,
     about_each,
-    bytes_of,
     checksum_finding,
     require_nbytes,
     require_possible,

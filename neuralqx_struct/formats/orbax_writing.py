@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.dtypes import bytes_of, dtype_named
 from neuralqx_struct.errors import SerializationError, StructError
 from neuralqx_struct.formats.hosts import agreed, count, rank
 from neuralqx_struct.formats.orbax_layout import Pieces, key_of, package, stored_as
-from neuralqx_struct.formats.store import Tick, Written, about, bytes_of, logical_dtype
+from neuralqx_struct.formats.store import Tick, Written, about, logical_dtype
 from neuralqx_struct.manifest.payload import HeldArrays
 from neuralqx_struct.places.checksums import checksum, write_checked
 from neuralqx_struct.places.disk import Target

@@ -34,7 +34,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-from neuralqx_struct.dtypes import dtype_named
+from neuralqx_struct.dtypes import bytes_of, dtype_named
 from neuralqx_struct.errors import Diagnostic, IntegrityError, SerializationError, StructError
 from neuralqx_struct.formats.archive import ALIGNMENT, damaged
 from neuralqx_struct.formats.entries import FileFormat
@@ -53,14 +53,12 @@ from neuralqx_struct.formats.store import (
     Tick,
     Written,
     about,
-    bytes_of,
     logical_dtype,
     require_nbytes,
     require_possible,
 )
 from neuralqx_struct.formats.table import (
     Candidate,
-    ForeignArray,
     ForeignFile,
     Format,
     Reading,
@@ -76,6 +74,7 @@ from neuralqx_struct.manifest import (
     collector_paused,
     raise_findings,
 )
+from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.places.checksums import write_all, write_checked
 from neuralqx_struct.places.requests import Range

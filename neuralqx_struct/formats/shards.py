@@ -23,8 +23,8 @@ from neuralqx_struct.errors import (
     UntrustedError,
 )
 from neuralqx_struct.formats.store import about
-from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.places.urls import Place, RemotePath

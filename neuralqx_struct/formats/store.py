@@ -250,15 +250,6 @@ def about_each(name: str, error: StructError) -> list[Diagnostic]:
     return [about(d.code, name, d.message, d.hint) for d in error.diagnostics]
 
 
-def bytes_of(array: Array) -> memoryview | bytes:
-    """The values as bytes in C order, over which checksums are computed."""
-    import numpy as np
-
-    if not array.nbytes:
-        return b""
-    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
-
-
 def logical_dtype(name: str, dtype: np.dtype[Any]) -> str:
     """The name of a dtype in records.
 

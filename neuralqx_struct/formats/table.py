@@ -15,10 +15,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self, cast
@@ -36,7 +35,7 @@ from neuralqx_struct.formats.files import opened as opened_source
 from neuralqx_struct.formats.ranges import Ranges, StoredArray
 from neuralqx_struct.formats.store import STORES, Rows, Store, about
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
-from neuralqx_struct.manifest.payload import Region
+from neuralqx_struct.manifest.payload import ForeignArray, Region
 from neuralqx_struct.places.disk import BundleMissingError, BundleReadError, numbered
 from neuralqx_struct.places.names import shown_names
 from neuralqx_struct.places.requests import Blocks, downloaded
@@ -55,52 +54,6 @@ MOST_EXPANSION: Final = 100
 _ORDERS: Final = ("<", ">")
 _START = 1024  # bytes of a file by which its kind is found
 _READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-
-
-class ForeignArray(NamedTuple):
-    """An array of a foreign file, or of any other source; nothing of it is read before :attr:`read` is called.
-
-    Attributes:
-        dtype: The name of its dtype here; the format's own name of one that cannot be read.
-        shape: Its shape.
-        read: Returns the array, mapped and read-only if the file allows it.
-        slices: Returns a part of the array, if the file has a cheaper way to it than ``read``.
-        cheap: True if reading it again costs nothing, as in a mapped file or in memory.
-        several: Yields several parts, if there is a cheaper way to them than one by one.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    read: Callable[[], Array]
-    slices: Callable[[Region], Array] | None = None
-    cheap: bool = False
-    several: Callable[[Iterable[Region]], Iterator[Array]] | None = None
-
-    @property
-    def readable(self) -> bool:
-        """True if arrays of its dtype can be read."""
-        return self._itemsize() is not None
-
-    def _itemsize(self) -> int | None:
-        try:
-            return dtype_named(self.dtype).itemsize
-        except SerializationError:
-            return None
-
-    @property
-    def nbytes(self) -> int:
-        """Its size when read; 0 if its dtype cannot be read."""
-        return prod(self.shape) * (self._itemsize() or 0)
-
-    def part(self, region: Region) -> Array:
-        """A part of the array: a slice of each dimension."""
-        return self.read()[region] if self.slices is None else self.slices(region)
-
-    def parts(self, regions: Iterable[Region]) -> Iterator[Array]:
-        """Yields several parts."""
-        if self.several is not None:
-            return self.several(regions)
-        return map(self.read().__getitem__ if self.slices is None else self.slices, regions)
 
 
 def described(array: Any) -> ForeignArray:

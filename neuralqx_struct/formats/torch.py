@@ -24,7 +24,6 @@ from neuralqx_struct.formats.store import about
 from neuralqx_struct.formats.table import (
     MOST_EXPANSION,
     Candidate,
-    ForeignArray,
     ForeignFile,
     Format,
     Plain,
@@ -36,6 +35,7 @@ from neuralqx_struct.formats.table import (
     unreadable,
 )
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.places.requests import Blocks
 from neuralqx_struct.places.urls import Place
 from neuralqx_struct.printing import brief

@@ -29,7 +29,6 @@ from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.evolution.sizes import extent
-from neuralqx_struct.formats.table import ForeignArray
 from neuralqx_struct.layouts import NUMBER
 from neuralqx_struct.layouts.coverage import claim_problems, claims_of
 from neuralqx_struct.layouts.frames import (
@@ -57,6 +56,7 @@ from neuralqx_struct.layouts.table import (
 )
 from neuralqx_struct.layouts.walk import Walk, value_hint
 from neuralqx_struct.manifest.kinds import ARRAY
+from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.matching import match, unfit
 from neuralqx_struct.paths import array_name
 from neuralqx_struct.printing import brief_array, brief_scalar

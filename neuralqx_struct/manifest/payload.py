@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct.dtypes import DTYPES, dtype_name, dtype_named
 from neuralqx_struct.errors import (
@@ -48,12 +48,60 @@ from neuralqx_struct.printing import array_text, brief_scalar, read_decimal
 if TYPE_CHECKING:
     import numpy as np
 
+    Array = np.ndarray[Any, Any]
+
 
 Region = tuple[slice, ...]
 """A part of an array: a slice of each of its dimensions."""
 
 
-class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
+class ForeignArray(NamedTuple):
+    """An array of a foreign file, or of any other source; nothing of it is read before :attr:`read` is called.
+
+    Attributes:
+        dtype: The name of its dtype here; the format's own name of one that cannot be read.
+        shape: Its shape.
+        read: Returns the array, mapped and read-only if the file allows it.
+        slices: Returns a part of the array, if the file has a cheaper way to it than ``read``.
+        cheap: True if reading it again costs nothing, as in a mapped file or in memory.
+        several: Yields several parts, if there is a cheaper way to them than one by one.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    read: Callable[[], Array]
+    slices: Callable[[Region], Array] | None = None
+    cheap: bool = False
+    several: Callable[[Iterable[Region]], Iterator[Array]] | None = None
+
+    @property
+    def readable(self) -> bool:
+        """True if arrays of its dtype can be read."""
+        return self._itemsize() is not None
+
+    def _itemsize(self) -> int | None:
+        try:
+            return dtype_named(self.dtype).itemsize
+        except SerializationError:
+            return None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size when read; 0 if its dtype cannot be read."""
+        return prod(self.shape) * (self._itemsize() or 0)
+
+    def part(self, region: Region) -> Array:
+        """A part of the array: a slice of each dimension."""
+        return self.read()[region] if self.slices is None else self.slices(region)
+
+    def parts(self, regions: Iterable[Region]) -> Iterator[Array]:
+        """Yields several parts."""
+        if self.several is not None:
+            return self.several(regions)
+        return map(self.read().__getitem__ if self.slices is None else self.slices, regions)
+
+
+class StoredArrays(Mapping[str, "Array"]):
     """Arrays in a file that are read on access, in the order of their names.
 
     Opening the file compares their dtypes and shapes with the records; doing that later would read their bytes.
@@ -93,7 +141,7 @@ class StoredArrays(Mapping[str, "np.ndarray[Any, Any]"]):
     def verify(self, name: str) -> Diagnostic | None:
         """Compares the stored bytes of one array with its checksum."""
 
-    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[np.ndarray[Any, Any]]:
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
         """Yields parts of one array; a store reads no more than these if it can."""
         whole = self[name]
         for region in regions:
@@ -121,15 +169,15 @@ class HeldArrays(StoredArrays):
     def __init__(
         self,
         held: Mapping[str, Any],
-        fetch: Callable[[Any], np.ndarray[Any, Any]] | None = None,
+        fetch: Callable[[Any], Array] | None = None,
         *,
-        made: Mapping[str, Callable[[], np.ndarray[Any, Any]]] = MappingProxyType({}),
+        made: Mapping[str, Callable[[], Array]] = MappingProxyType({}),
         names: Iterable[str] | None = None,
     ) -> None:
         super().__init__(held if names is None else dict.fromkeys(names))
         self._held, self._fetch, self._made = held, fetch, made
 
-    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+    def __getitem__(self, name: str) -> Array:
         found = self.original(name)
         return found if name in self._made else self.fetch(found)
 
@@ -163,7 +211,7 @@ class HeldArrays(StoredArrays):
             raise KeyError(name)
         return self._made[name]() if name in self._made else self._held[name]
 
-    def fetch(self, original: Any) -> np.ndarray[Any, Any]:
+    def fetch(self, original: Any) -> Array:
         """A numpy array of an object, or of a part of it."""
         return original if self._fetch is None else self._fetch(original)
 
@@ -172,7 +220,7 @@ class HeldArrays(StoredArrays):
         source = self._source(name)
         return None if source is None else source.verify(name)
 
-    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[np.ndarray[Any, Any]]:
+    def parts(self, name: str, regions: Iterable[Region]) -> Iterator[Array]:
         """Yields parts of one array."""
         source = self._source(name)
         return super().parts(name, regions) if source is None else source.parts(name, regions)
@@ -193,7 +241,7 @@ class Payload:
     """
 
     document: dict[str, Any]
-    arrays: Mapping[str, np.ndarray[Any, Any]]
+    arrays: Mapping[str, Array]
 
 
 def check(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]:
