@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 __all__ = [
     "LIMITS",
@@ -117,8 +117,7 @@ def shell_word(path: object) -> str:
     return shlex.quote(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Keyword:
+class Keyword(NamedTuple):
     """An argument that a hint proposes to pass; its text is that of a call in Python.
 
     Attributes:

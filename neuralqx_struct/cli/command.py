@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from neuralqx_struct.cli.arguments import COMMON, Argument, in_options, path_or_url
@@ -95,4 +94,4 @@ class Command(NamedTuple):
             report = self.run(**values)
         # The findings about a project file are about its trust.
         found = project.found if any(a.imports for a in self.arguments) else ()
-        return replace(report, diagnostics=(*found, *report.diagnostics))
+        return report._replace(diagnostics=(*found, *report.diagnostics))

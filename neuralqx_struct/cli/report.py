@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, StructError, has_errors, printable
 
@@ -25,8 +25,7 @@ class UsageError(ValueError):
     """Arguments that are wrong, or do not fit together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """The results of a command.
 
     Attributes:
@@ -42,7 +41,7 @@ class Report:
 
     text: str = ""
     diagnostics: tuple[Diagnostic, ...] = ()
-    members: Mapping[str, Any] = field(default_factory=dict)
+    members: Mapping[str, Any] = MappingProxyType({})
     failures: tuple[Diagnostic, ...] = ()
     layout: Literal["lines", "verdict", "document"] = "lines"
     most: int | None = None
@@ -70,7 +69,7 @@ class Report:
         findings, failures = (
             tuple(map(changed, each)) for each in (self.diagnostics, self.failures)
         )
-        return replace(self, diagnostics=findings, failures=failures)
+        return self._replace(diagnostics=findings, failures=failures)
 
 
 def each(paths: Iterable[Path], check: Callable[[Path], list[Diagnostic]], good: str) -> Report:

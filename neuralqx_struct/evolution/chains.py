@@ -122,7 +122,7 @@ def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
 # A hop without declared steps.
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Resolution:
     """Steps that bring payloads of one version to another where none are declared.
 

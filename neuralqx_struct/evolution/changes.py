@@ -123,7 +123,7 @@ FORWARD: Mapping[str, Any] = {"direction": "forward", "severity": "warning"}
 BOTH: Mapping[str, Any] = {"direction": "both", "severity": "warning"}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Changes:
     """The changes that were found so far.
 

@@ -56,7 +56,7 @@ class Origin(NamedTuple):
 _UNKNOWN = Origin(None)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Following:
     """The origins of fields, and the constraints of the first declaration, after the steps that were followed.
 

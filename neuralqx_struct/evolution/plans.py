@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
@@ -131,8 +131,7 @@ def _require_none(problems: Iterable[Difference], other: str, missing: str, extr
         raise MigrationError(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """The hops from one version to another; ``str()`` lists their steps.
 
     Attributes:

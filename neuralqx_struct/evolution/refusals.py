@@ -113,7 +113,7 @@ def stops(
     return stopping, [there.comparison, *([back.comparison] if in_doubt else [])]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Reading:
     """The comparison of what one version writes with what another one reads.
 

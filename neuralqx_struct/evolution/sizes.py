@@ -287,7 +287,7 @@ def _add_solved(known: set[str], forms: list[list[_Term]]) -> None:
             watching.setdefault(name, []).append(index)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Names:
     """Names of sizes as one struct of a document sees them.
 

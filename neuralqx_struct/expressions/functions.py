@@ -17,9 +17,9 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuralqx_struct.expressions.exact import combined, finite
 from neuralqx_struct.expressions.operators import (
@@ -108,8 +108,7 @@ def items_of(value: Any) -> list[Any] | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Function:
+class Function(NamedTuple):
     """One function.
 
     Attributes:
@@ -229,7 +228,7 @@ def _finite(run: Any, node: ast.AST, value: Any) -> Any:
 
 
 #: The absolute value has the range of a sign.
-_ABSOLUTE = replace(OPERATORS[ast.USub], apply=operator.abs)
+_ABSOLUTE = OPERATORS[ast.USub]._replace(apply=operator.abs)
 
 FUNCTIONS: dict[str, Function] = {
     "len": Function(

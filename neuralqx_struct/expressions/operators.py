@@ -16,10 +16,9 @@ import operator
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from threading import RLock
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.printing import cut
@@ -36,8 +35,7 @@ _IF, _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(
 Form = tuple[Fraction, Fraction]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operator:
+class Operator(NamedTuple):
     """One operator.
 
     Attributes:

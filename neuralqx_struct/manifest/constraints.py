@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from typing_extensions import TypeAliasType
 
@@ -25,8 +24,7 @@ LABEL: Final = "__kind__"
 PLAIN: Final = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class Exactly:
+class Exactly(NamedTuple):
     """Requires the type as well: a ``Literal`` alone compares by equality, and 1 equals True."""
 
     words: str
@@ -44,8 +42,7 @@ class Exactly:
         return value if type(value) is self.type else _refuse(self.words, {}, value)
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """Text of a pattern: a description, the pattern, a largest length, and the code of its diagnostic."""
 
     words: str

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     Field,
+    GetCoreSchemaHandler,
     GetPydanticSchema,
     PrivateAttr,
     StrictBool,
@@ -29,7 +30,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression, parse_equation
 from neuralqx_struct.expressions import parse as parse_expression
 from neuralqx_struct.references import IDENTITY, SchemaRef
-from neuralqx_struct.schema.migration import MODES, Declaration, Migration, Name
+from neuralqx_struct.schema.migration import MODES, Declaration, Migration, Name, Step
 from neuralqx_struct.types import TYPES, Type, walk_type
 from neuralqx_struct.types.arrays import array_value
 from neuralqx_struct.types.scalars import Scalar
@@ -370,6 +371,14 @@ class Document(Declaration):
     _unusable: Mapping[int, SchemaError] = PrivateAttr(default_factory=dict)
     _tied: Mapping[str, FieldDeclaration] | None = PrivateAttr(None)
     _fresh: frozenset[str] = PrivateAttr(frozenset())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        # Models that are compiled already are taken as they are; those inside a document are used alone, too.
+        for model in (*Step.__subclasses__(), *Declaration.__subclasses__()):
+            if model is not cls:
+                model.model_rebuild()
+        return handler(source)
 
     @model_validator(mode="after")
     def _give_dtypes(self) -> Self:

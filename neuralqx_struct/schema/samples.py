@@ -208,7 +208,7 @@ def _described(document: Document, error: UnfitError) -> str:
     return str(error) if error.document is document else f"{error.document.id}: {error}"
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Draw(Draw):
     """A payload in the making.
 

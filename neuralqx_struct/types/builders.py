@@ -33,7 +33,7 @@ def require_room(declared: Any, sizes: Iterable[int]) -> None:
         raise SchemaError(message, code="NQX109", hint="check the sizes, or set it in Python")
 
 
-@dataclass
+@dataclass(eq=False)
 class NodeBuilder(Builder):
     """Makes manifest nodes.
 
@@ -114,7 +114,7 @@ class NodeBuilder(Builder):
         return {"__kind__": "struct", "type": self.document.ref(name), "fields": fields}
 
 
-@dataclass
+@dataclass(eq=False)
 class LiveBuilder(Builder):
     """Makes Python values.
 

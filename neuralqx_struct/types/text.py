@@ -292,7 +292,7 @@ def read_value(value: Any, declared: Type, builder: Builder) -> Any:
     return declared.read(value, builder)
 
 
-@dataclass
+@dataclass(eq=False)
 class Builder:
     """Checks values and returns them as they are.
 

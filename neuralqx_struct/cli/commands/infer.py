@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,12 @@ def run(
     members: dict[str, Any] = {"text": found.schema, "layout": found.layout or None, "out": out}
     if out is None:
         text = "\n".join(filter(None, [found.schema, found.layout]))
-        return replace(written(text, None, found=found.findings), members=members)
+        return written(text, None, found=found.findings)._replace(members=members)
     if is_file:
         if found.layout:
             message = f"expected a folder as --out, got the file {out}"
             raise UsageError(f"{message}: a schema and a layout are two files")
-        return replace(written(found.schema, out, found=found.findings), members=members)
+        return written(found.schema, out, found=found.findings)._replace(members=members)
     files = ", ".join(map(printable, found.write(out, overwrite=overwrite)))
     return Report(f"written to {files}", found.findings, members, layout="verdict")
 

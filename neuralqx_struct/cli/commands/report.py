@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from neuralqx_struct.cli.arguments import LIMITS, OUT, OVERWRITE, REQUIRED, TRUST, path
@@ -26,7 +25,7 @@ def run(
     from neuralqx_struct import pages
 
     page = pages.report(path, other, trust=trust, limits=limits)
-    return replace(written(page, out), members={"out": out})
+    return written(page, out)._replace(members={"out": out})
 
 
 COMMAND = Command(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from neuralqx_struct.cli.arguments import SCHEMA_PATHS, switch
@@ -41,7 +40,7 @@ def run(paths: Sequence[Path], *, check: bool) -> Report:
     done = each(paths, rewrite, "in the canonical layout")
     lines = [f"written to {printable(file)}" for file in changed if not check]
     members = {**done.members, "changed": changed}
-    return replace(done, text="\n".join(lines) or done.text, members=members)
+    return done._replace(text="\n".join(lines) or done.text, members=members)
 
 
 COMMAND = Command(

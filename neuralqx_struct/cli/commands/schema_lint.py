@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def run(
     lines = [report.text, *(printable(str(one)) for one in comparisons if one.proved)]
     text = "\n".join(filter(None, lines))
     members = {**report.members, "comparisons": [one.to_dict() for one in comparisons]}
-    return replace(report, text=text, members=members, known=frozenset({"NQX320"}))
+    return report._replace(text=text, members=members, known=frozenset({"NQX320"}))
 
 
 COMMAND = Command(

@@ -287,7 +287,7 @@ class Candidate(NamedTuple):
         return f"{are(self.gone)} gone and {are(self.come)} new{self.question}"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Edit:
     """The fields of one struct that only one of two versions has, as far as no step is known.
 
@@ -360,8 +360,7 @@ def _no_candidates(edit: Edit, *, named: bool) -> Iterator[Candidate]:
     return iter(())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepKind(Generic[S]):
+class StepKind(NamedTuple, Generic[S]):
     """Everything that is known about one migration step.
 
     Attributes:

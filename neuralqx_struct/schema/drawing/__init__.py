@@ -115,7 +115,7 @@ class Decks:
         self._new = {}
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Draw:
     """One struct in the making; types draw their values from it.
 

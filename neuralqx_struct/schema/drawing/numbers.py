@@ -49,7 +49,7 @@ def ends_within(bounds: FieldDeclaration, least: float) -> tuple[float, float]:
     return (low, high) if low <= high else (sum(open_ends(bounds, 0)) / 2,) * 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
     """The numbers of an array: small ones within the limits of a field; in large arrays, one for all elements.
 

@@ -17,7 +17,7 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.types import Type
 
 
-@dataclass
+@dataclass(eq=False)
 class Names:
     """The names that the expressions of one struct may use.
 

@@ -310,7 +310,7 @@ _MOST_ITEMS = 64
 _MOST_STEPS = 500_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SampleEvaluation:
     """Evaluates the expressions of a struct on sample values.
 

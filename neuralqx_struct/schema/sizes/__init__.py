@@ -42,7 +42,7 @@ _HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class SizedArray:
     """An array with its declared and its actual shape, for messages."""
 
@@ -111,7 +111,7 @@ class SizeEquation:
         return list({id(each): each for each in variables if each.size is None}.values())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class SizeConflict:
     """An equation that does not hold; ``wanted`` is the size that its target should have, if there is one."""
 
