@@ -22,10 +22,10 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 from neuralqx_struct.errors import StructError
+from neuralqx_struct.printing import brief_repr
 
 Path = tuple[Hashable, ...]
 
-_LONGEST = 200
 _LONGEST_NAME = 1000
 _MOST_KEYS = 32  # whole names of a deep nest would grow with the square of its depth
 _PLAIN_KEYS = (str, int, float, complex, bytes, type(None))
@@ -83,17 +83,8 @@ def format_path(path: Iterable[Hashable]) -> str:
         if isinstance(key, FieldName) and _IDENTIFIER.fullmatch(key):
             parts.append(f".{key}")
         else:
-            parts.append(f"[{_shown(key)}]")
+            parts.append(f"[{repr(key) if isinstance(key, str) else brief_repr(key)}]")
     return "".join(parts)
-
-
-def _shown(key: Hashable) -> str:
-    """The ``repr`` of a key, cut where it is very long; it fails for huge integers."""
-    try:
-        text = repr(key)
-    except Exception as error:  # noqa: BLE001 - a message must not fail because a key cannot be printed
-        return f"<{type(key).__name__}: {type(error).__name__}>"
-    return text if len(text) <= _LONGEST or isinstance(key, str) else f"{text[: _LONGEST - 3]}..."
 
 
 def parse_path(text: str) -> Path:
@@ -276,6 +267,7 @@ class PathTree(Mapping[str, Any]):
     """
 
     __slots__ = ("pair",)
+    __nqx_as_dict__ = True
     pair: tuple[tuple[Any, ...], tuple[TreePath, ...]]
 
     def __init__(self, leaves: Mapping[TreePath, Any] = {}) -> None:

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from neuralqx_struct.errors import printable
-from neuralqx_struct.paths import PathTree
 
 _MANY = 6
 _LONG = 200
@@ -82,6 +82,8 @@ class Parts(NamedTuple):
 def parts_of(value: Any, many: int = _MANY) -> Parts | None:
     """The parts of a container, at most about ``many``; None for other values, and for those with their own ``repr``."""
     kind: Any = type(value)
+    if hasattr(kind, "__nqx_as_dict__"):
+        return Parts("", "{}", _mapping(value, many))
     if isinstance(value, Shown):
         name, entries = value.__nqx_shown__()
         return Parts(name, "", entries) if kind.__repr__ is Shown.__repr__ else None
@@ -139,24 +141,44 @@ _CONTAINERS: tuple[tuple[Any, str, _Entries], ...] = (
     (collections.defaultdict, "{}", _mapping),
     (dict, "{}", _mapping),
     (types.MappingProxyType, "{}", _mapping),
-    (PathTree, "{}", _mapping),
     (set, "{}", _set),
     (frozenset, "{}", _set),
     (collections.deque, "[]", _sequence),
 )
-_PLAIN = frozenset({list, tuple, dict, set, frozenset, PathTree})
+_PLAIN = frozenset({list, tuple, dict, set, frozenset})
 # The most frequent values of fields.
 _SCALARS = frozenset({int, float, bool, complex, type(None)})
 
 
 def array_text(dtype: object, shape: Iterable[object]) -> str:
     """A dtype and a shape as ``complex64[12, 48]``."""
-    return f"{dtype}[{', '.join(map(str, shape))}]"
+    sizes = (brief_integer(size) if type(size) is int else str(size) for size in shape)
+    return f"{dtype}[{', '.join(sizes)}]"
 
 
 def brief_array(value: Any) -> str:
     """The dtype and the shape of an array, see :func:`array_text`."""
     return array_text(value.dtype, value.shape)
+
+
+def brief_leaf(value: Any) -> str:
+    """As :func:`brief`, but arrays without their numbers."""
+    try:
+        return brief_array(value) if _is_array(value) else brief(value)
+    except Exception as error:  # noqa: BLE001 - attributes of foreign objects may raise anything
+        return _failed(value, error)
+
+
+def brief_repr(value: Any) -> str:
+    """The ``repr`` of a value, cut where it is very long."""
+    try:
+        return cut(repr(value), _LONG)
+    except Exception as error:  # noqa: BLE001 - a message must not fail because a value cannot be printed
+        return _failed(value, error)
+
+
+def _failed(value: Any, error: Exception) -> str:
+    return f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"
 
 
 def cut(text: str, most: int = 80) -> str:
@@ -167,6 +189,11 @@ def cut(text: str, most: int = 80) -> str:
         'sum(kernel)...'
     """
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def first_line(text: object) -> str:
+    """The first line of a text, or of an error of another library, cut at 300 characters."""
+    return cut(str(text).strip().partition("\n")[0], 300)
 
 
 def listed(names: Iterable[str], most: int = 20) -> str:
@@ -198,7 +225,7 @@ def _brief(value: Any, room: int, depth: int) -> str:
         parts = parts_of(value)
         text = _leaf(value, room) if parts is None else _joined(parts, room, depth)
     except Exception as error:  # noqa: BLE001 - a message must not fail because a value cannot be printed
-        return f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"
+        return _failed(value, error)
     return text
 
 
@@ -218,8 +245,12 @@ def _joined(parts: Parts, room: int, depth: int) -> str:
     return f"{parts.name}({inner})" if parts.name else inner
 
 
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, type) and hasattr(value, "dtype") and hasattr(value, "shape")
+
+
 def _leaf(value: Any, room: int) -> str:
-    if not isinstance(value, type) and hasattr(value, "dtype") and hasattr(value, "shape"):
+    if _is_array(value):
         text = _brief_tensor(value)
     elif type(value) is bytes and len(value) > _LONG:
         text = repr(value[:_LONG])
@@ -286,6 +317,16 @@ def brief_scalar(value: Any) -> str:
     """The text of a scalar in messages, cut at 60 characters; it never fails, as the ``repr`` of large integers does."""
     text = brief_integer(value) if type(value) is int else repr(value)
     return cut(text, 60)
+
+
+_JSON_WORDS: Final = {None: "null", True: "true", False: "false"}
+
+
+def brief_json(value: Any) -> str:
+    """The text of a value of a schema file or a manifest in messages, cut at 60 characters."""
+    if isinstance(value, (list, dict)):
+        return cut(json.dumps(value, default=repr), 60)
+    return _JSON_WORDS[value] if value is None or type(value) is bool else brief_scalar(value)
 
 
 def columns(text: str) -> int:

@@ -33,7 +33,7 @@ from neuralqx_struct.filters.partition import (
 from neuralqx_struct.filters.records import Filter, FilterError
 from neuralqx_struct.matching import Form, Verdict, compared, match, unfit
 from neuralqx_struct.paths import FieldName, Path, format_path
-from neuralqx_struct.printing import Text, array_text, brief
+from neuralqx_struct.printing import Text, brief_leaf
 from neuralqx_struct.references import class_ref, defined_again
 from neuralqx_struct.states import Definition, State
 from neuralqx_struct.struct.pytree import path_parts
@@ -182,7 +182,7 @@ class Beside(NamedTuple):
             code: The code, if it is that of no verdict.
         """
         hint = defined_again(type(self.have), type(self.want)) or hint
-        wanted, got = _shown(self.want), f"{_shown(self.have)}{where}"
+        wanted, got = _leaf_or_class(self.want), f"{_leaf_or_class(self.have)}{where}"
         at = format_path(self.path)
         return unfit(self.verdict, at, wanted, got, origin=origin, hint=hint, code=code)
 
@@ -214,12 +214,9 @@ def _is_number(value: Any, other: Any) -> bool:
     return Form.of(other) is not None or (form.shape == () and is_plain)
 
 
-def _shown(value: Any) -> str:
-    form = Form.of(value)
-    if form is not None:
-        return array_text(form.dtype, map(brief, form.shape))
+def _leaf_or_class(value: Any) -> str:
     is_leaf = value is None or children_of(value) is None
-    return brief(value) if is_leaf else class_ref(type(value))
+    return brief_leaf(value) if is_leaf else class_ref(type(value))
 
 
 # One overload for each number of states: mypy does not let a tuple of open length be unpacked into names.

@@ -45,7 +45,7 @@ from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.matching import Form, compared, match
 from neuralqx_struct.paths import Path, match_glob
 from neuralqx_struct.places.urls import Options, Place, place_of
-from neuralqx_struct.printing import array_text, brief, padded
+from neuralqx_struct.printing import brief, brief_leaf, padded
 from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.catalogue import schemas_given, series_for
 from neuralqx_struct.schema.series import Series, series_of
@@ -265,11 +265,6 @@ def _form(leaf: Any) -> Form | None:
     return Form.of(leaf)
 
 
-def _shown(leaf: Any) -> str:
-    form = _form(leaf)
-    return brief(leaf) if form is None else array_text(*form)
-
-
 class _Start:
     """One warm start: the fresh leaves, the rules and the stored leaves."""
 
@@ -307,27 +302,27 @@ class _Start:
         note = "" if source == text else f"from {source}"
         verdict = compared(_form(held), _form(fresh), lambda form: _family(form.dtype))
         if verdict == "mistyped":
-            return self.keep(text, fresh, "another kind of value", _shown(stored))
+            return self.keep(text, fresh, "another kind of value", brief_leaf(stored))
         outcome: Outcome = "loaded"
         if verdict == "misshapen":
             globs = self.rules.sizes.items()
             how = next((how for glob, how in globs if match_glob(glob, path)), None)
             if how is None:
-                return self.keep(text, fresh, "another shape", _shown(stored))
+                return self.keep(text, fresh, "another shape", brief_leaf(stored))
             if RESIZINGS[how].keeps_fresh and isinstance(fresh, jax.ShapeDtypeStruct):
-                return self.keep(text, fresh, "no values to pad with", _shown(stored))
+                return self.keep(text, fresh, "no values to pad with", brief_leaf(stored))
             held, outcome = self.resized(text, stored, fresh, how), "resized"
             note = "; ".join(filter(None, [how, note]))
-        self.lines.append(ReceiptLine(text, outcome, _shown(fresh), _shown(stored), note))
+        self.lines.append(ReceiptLine(text, outcome, brief_leaf(fresh), brief_leaf(stored), note))
         return _placed(held, fresh, text)
 
     def keep(self, text: str, fresh: Any, note: str, stored: str = "") -> Any:
         """The fresh value of a leaf, with its line."""
         if isinstance(fresh, jax.ShapeDtypeStruct):
-            message = f"expected a fresh value for what the bundle does not give, got {_shown(fresh)} without one"
+            message = f"expected a fresh value for what the bundle does not give, got {brief_leaf(fresh)} without one"
             hint = "pass a model with arrays as like="
             self.problems.append(Diagnostic("NQX414", "error", message, text, hint=hint))
-        self.lines.append(ReceiptLine(text, "kept", _shown(fresh), stored, note))
+        self.lines.append(ReceiptLine(text, "kept", brief_leaf(fresh), stored, note))
         return fresh
 
     def resized(self, text: str, held: Any, fresh: Any, how: Resize) -> Any:
@@ -347,7 +342,7 @@ class _Start:
             if type(held) is type(leaf) and held == leaf:
                 return
             note = "" if held is None else f"static: {brief(leaf)} here, {brief(held)} in the model"
-        self.lines.append(ReceiptLine(source, "dropped", "", _shown(leaf), note))
+        self.lines.append(ReceiptLine(source, "dropped", "", brief_leaf(leaf), note))
 
     def check_rules(self, paths: list[Path]) -> None:
         """Notes rules that no path of the model, or no stored path, matches."""

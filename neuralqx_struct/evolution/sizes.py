@@ -207,7 +207,7 @@ def equations(*documents: Document, struct: str = "") -> dict[str, Expression]:
 
 
 @once
-def _shown(_: Document) -> dict[str, set[str]]:
+def _shown_in(_: Document) -> dict[str, set[str]]:
     """The results of :func:`shown_sizes`, which each step that is tried on a document asks for."""
     return {}
 
@@ -217,7 +217,7 @@ def shown_sizes(document: Document, struct: str) -> set[str]:
 
     Arrays in unions and in fields that may be null do not count.
     """
-    shown = _shown(document)
+    shown = _shown_in(document)
     if struct not in shown:
         shown[struct] = _find_shown(document, struct)
     return shown[struct]

@@ -38,6 +38,7 @@ from neuralqx_struct.expressions.operators import (
     parse_tree,
     refuse,
 )
+from neuralqx_struct.printing import cut
 
 MAX_TEXT = 4096
 MAX_NODES = 500
@@ -166,7 +167,7 @@ def parse(text: str) -> Expression:
     except SyntaxError as error:
         column = indent + error.offset if error.offset else len(text) + 1
         rest = text[column - 1 :].strip()
-        found = repr(rest if len(rest) <= 20 else f"{rest[:20]}...") if rest else "nothing more"
+        found = repr(cut(rest, 23)) if rest else "nothing more"
         refuse("NQX114", f"expected an expression, got {found} at column {column}", subset_text())
     except (RecursionError, MemoryError):  # the stack of the parser is full
         refuse(

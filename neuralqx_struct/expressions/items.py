@@ -19,6 +19,7 @@ from neuralqx_struct.expressions.functions import (
     items_of,
 )
 from neuralqx_struct.expressions.operators import MAX_DEPTH, SHORTEN, refuse, shown
+from neuralqx_struct.printing import brief_leaf
 
 #: Builtin types of single values.
 SCALARS = frozenset({bool, int, float, complex, str, bytes, type(None)})
@@ -34,8 +35,7 @@ def describe(value: Any) -> str:
         return "a struct"
     if type(value) in SCALARS or not is_array(value):
         return type(value).__name__
-    shape = value.shape
-    return f"{value.dtype}{list(shape) if isinstance(shape, tuple) else shape}"
+    return brief_leaf(value)
 
 
 #: The most steps of one expression.

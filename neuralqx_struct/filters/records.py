@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import reprlib
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from typing import Final, TypeAlias
 
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.paths import Path
+from neuralqx_struct.printing import brief
 
 Predicate: TypeAlias = Callable[[Path, object], bool]
 Filter: TypeAlias = (
@@ -164,7 +164,7 @@ def shown(predicate: Predicate) -> str:
 
 def type_error(where: str, expected: str, got: object, hint: str = "") -> TypeError:
     """The error for an argument of the wrong type."""
-    message = f"{where}: expected {expected}, got {type(got).__name__} {reprlib.repr(got)}"
+    message = f"{where}: expected {expected}, got {type(got).__name__} {brief(got)}"
     return TypeError(f"{message}\n  {hint}" if hint else message)
 
 

@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
+from neuralqx_struct.printing import first_line
 
 _GOOD: Final = b"+"
 _FAILED: Final = b"-"
@@ -55,7 +56,7 @@ def agreed(step: Callable[[], bytes]) -> list[bytes]:
     try:
         everyone = _gathered(own)
     except RuntimeError as lost:  # raised by JAX alone
-        reason = str(lost).partition("\n")[0][:300]
+        reason = first_line(lost)
         message = f"expected every process to answer, got: {reason}"
         hint = "a process has ended; the bundle that was at the path before is untouched"
         raise failure or SerializationError(message, code="NQX406", hint=hint) from lost

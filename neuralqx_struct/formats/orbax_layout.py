@@ -35,6 +35,7 @@ from neuralqx_struct.formats.store import about
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.places.checksums import joined
 from neuralqx_struct.places.disk import BundleReadError
+from neuralqx_struct.printing import first_line
 from neuralqx_struct.references import imported
 
 _NATIVE: Final = NUMPY_DTYPES | {"bfloat16"}
@@ -218,8 +219,8 @@ class Files(os.PathLike[str]):
         self.require_same(failed=fault is not None)
         if fault is not None:
             subject = "a checkpoint" if name is None else "an array"
-            reason = str(fault).partition("\n")[0].replace(os.fspath(self), str(self))
-            message = f"expected {subject} that tensorstore reads, got: {reason[:300]}"
+            reason = first_line(str(fault).replace(os.fspath(self), str(self)))
+            message = f"expected {subject} that tensorstore reads, got: {reason}"
             problem = Diagnostic("NQX408", "error", message, hint="restore it from a copy")
             if name is not None:
                 problem = about(problem.code, name, message, problem.hint)

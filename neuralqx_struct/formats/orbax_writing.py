@@ -27,6 +27,7 @@ from neuralqx_struct.formats.store import Tick, Written, about, logical_dtype
 from neuralqx_struct.manifest.payload import HeldArrays
 from neuralqx_struct.places.checksums import checksum, write_checked
 from neuralqx_struct.places.disk import Target
+from neuralqx_struct.printing import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -379,6 +380,6 @@ def _faults_named() -> Iterator[None]:
     except (StructError, OSError):
         raise
     except (ValueError, RuntimeError, KeyError, TypeError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0][:300]
+        reason = first_line(error)
         message = f"expected Orbax to write the arrays, got: {reason}"
         raise SerializationError(message, code="NQX406") from error

@@ -38,7 +38,7 @@ from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.places.requests import Blocks
 from neuralqx_struct.places.urls import Place
-from neuralqx_struct.printing import brief
+from neuralqx_struct.printing import brief, first_line
 from neuralqx_struct.references import imported
 
 if TYPE_CHECKING:
@@ -117,14 +117,10 @@ def _loaded(torch: Any, path: Path) -> Any:
     except Exception as error:  # torch raises errors of every kind for damaged files
         text = str(error)
         if _REFUSED not in text:
-            raise damaged(f"expected a file that torch reads, got: {_first_line(text)}") from error
-        reason = _first_line(text.partition(_DETAIL)[2])
+            raise damaged(f"expected a file that torch reads, got: {first_line(text)}") from error
+        reason = first_line(text.partition(_DETAIL)[2])
         message = f"expected tensors and plain values, got others\n{reason}".rstrip()
         raise UntrustedError(message, code="NQX502", hint=_SAVE_AGAIN) from error
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0][:300]
 
 
 class _Walk:

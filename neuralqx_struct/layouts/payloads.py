@@ -52,7 +52,7 @@ from neuralqx_struct.manifest.kinds import ARRAY, DICT, iter_nodes
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.matching import match
 from neuralqx_struct.places.urls import Place, RemotePath
-from neuralqx_struct.printing import brief
+from neuralqx_struct.printing import brief, first_line
 from neuralqx_struct.schema.lock import schema_member
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, layout_files, load_series
@@ -401,7 +401,7 @@ def _arrays(source: Mapping[Any, Any]) -> dict[str, ForeignArray]:
         try:
             made = value if isinstance(value, ForeignArray) else described(value)
         except (SerializationError, TypeError, ValueError) as error:
-            first = str(error).partition("\n")[0]
+            first = first_line(error)
             message = f"expected an array that numpy reads, got {brief(value)}\n{first}"
             problems.append(Diagnostic("NQX430", "error", message, path=str(name)))
             continue

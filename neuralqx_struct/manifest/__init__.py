@@ -25,7 +25,7 @@ from neuralqx_struct.errors import (
     did_you_mean,
 )
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.printing import brief_scalar
+from neuralqx_struct.printing import brief_json
 
 FORMAT_VERSION: Final = 1
 SCHEMA_URL: Final = "https://neuralqx.github.io/neuralqx-struct/schemas/manifest/1.json"
@@ -72,24 +72,14 @@ def collector_paused() -> Iterator[None]:
 
 
 Keys = tuple[Any, ...]
-_WORDS_OF: Final[dict[Any, str]] = {
-    dict: "an object",
-    list: "a list",
-    None: "null",
-    True: "true",
-    False: "false",
-}
-_SHOWN: Final = (int, float, str)
+_LARGE: Final[dict[type, str]] = {dict: "an object", list: "a list"}
+_SINGLE: Final = (int, float, str, bool, type(None))
 
 
 def shown(value: Any) -> str:
-    """The text of a JSON value for a message."""
+    """The text of a value of a manifest, which may be large, for a message."""
     kind = type(value)
-    if kind in (dict, list):
-        return _WORDS_OF[kind]
-    if value is None or kind is bool:
-        return _WORDS_OF[value]
-    return brief_scalar(value) if kind in _SHOWN else kind.__name__
+    return brief_json(value) if kind in _SINGLE else _LARGE.get(kind, kind.__name__)
 
 
 class Findings(list[Diagnostic]):

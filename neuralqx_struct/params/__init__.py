@@ -129,7 +129,7 @@ def _by_path(given: Any) -> PathTree:
 
 
 def _problem(path: Any, message: str, hint: str) -> Diagnostic:
-    return Diagnostic("NQX411", "error", message, path=_shown(path), hint=hint)
+    return Diagnostic("NQX411", "error", message, path=_path_text(path), hint=hint)
 
 
 def _no_entry(path: Any, value: Any) -> Diagnostic:
@@ -140,7 +140,7 @@ def _no_entry(path: Any, value: Any) -> Diagnostic:
     return _problem(path, message, "such as ('net', 'mlp', 'kernel')")
 
 
-def _shown(path: Any) -> str:
+def _path_text(path: Any) -> str:
     return format_path(path if isinstance(path, tuple) else (path,))
 
 
@@ -211,7 +211,7 @@ class Params(Struct):
         hint: str | None = "paths are tuples of names: ('net', 'mlp', 'kernel')"
         if is_tree_path(path):
             hint = did_you_mean("/".join(path), ["/".join(known) for known in self])
-        raise ParamsError(message, path=_shown(path), hint=hint)
+        raise ParamsError(message, path=_path_text(path), hint=hint)
 
     def __iter__(self) -> Iterator[TreePath]:
         return iter(self._tree.pair[1])

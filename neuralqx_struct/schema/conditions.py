@@ -448,7 +448,7 @@ def _compared(expression: Expression, names: Known) -> str:
             continue
         with contextlib.suppress(NeedsDataError, SchemaError):
             value = evaluate_tree(node, names, budget=names.budget)
-            text = _shown(value)
+            text = _brief(value)
             if text is None and called and type(value) is not Items:
                 text = str(value)
             if text is not None:
@@ -456,12 +456,12 @@ def _compared(expression: Expression, names: Known) -> str:
     return ", ".join(f"{text} = {value}" for text, value in sorted(shown.items()))
 
 
-def _shown(value: Any) -> str | None:
+def _brief(value: Any) -> str | None:
     """A value in messages; None for one that may be long."""
     if isinstance(value, (Items, list, dict)):
         items = value.values if isinstance(value, Items) else value
         items = [*items.values()] if isinstance(items, dict) else items
-        texts = [_shown(item) for item in items[:_MOST_SHOWN]]
+        texts = [_brief(item) for item in items[:_MOST_SHOWN]]
         known = [text for text in texts if text is not None]
         more = [] if len(items) == len(texts) else ["..."]
         return f"({', '.join([*known, *more])})" if len(known) == len(texts) else None

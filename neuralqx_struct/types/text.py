@@ -17,7 +17,6 @@ from __future__ import annotations
 import ast
 import enum
 import functools
-import json
 import keyword
 import math
 import re
@@ -30,7 +29,7 @@ from neuralqx_struct.expressions import Expression, from_ast
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.operators import parse_tree
 from neuralqx_struct.fieldspec import MISSING
-from neuralqx_struct.printing import read_decimal, write_decimal
+from neuralqx_struct.printing import brief_json, cut, read_decimal, write_decimal
 from neuralqx_struct.types.records import TYPES, Extent, Node, Type, type_of_class
 
 _LONGEST = 1000
@@ -89,7 +88,7 @@ def parse_type(text: str, choices: Choices = ()) -> Type:
         DictOf(value=Named(name='Expert', args=()))
     """
     if len(text) > _LONGEST:
-        raise wrong(text[:40] + "...", f"expected a type of at most {_LONGEST} characters")
+        raise wrong(cut(text, 43), f"expected a type of at most {_LONGEST} characters")
     if text.isascii() and text.isidentifier() and not keyword.iskeyword(text):
         return type_of_tree(ast.Name(text), text)  # most types: the parser of Python is slower
     try:
@@ -269,12 +268,9 @@ def is_nonfinite(value: Any) -> bool:
 
 def not_a_value(value: Any, declared: Type, hint: str | None = None) -> SchemaError:
     """The error NQX107: a value is not one of the type."""
-    shown = json.dumps(value, default=repr)
-    if len(shown) > _LONGEST:
-        shown = f"{shown[:40]}..."
     if value is None:
         hint = "a field may be null only where its type says `| null`"
-    message = f"expected a value of type {format_type(declared)}, got {shown}"
+    message = f"expected a value of type {format_type(declared)}, got {brief_json(value)}"
     return SchemaError(message, code="NQX107", hint=hint)
 
 

@@ -162,7 +162,7 @@ def test_values_of_layouts(schema):
     invoice = schema.from_layout(arrays, layout)
     assert (invoice.cost, invoice.rates, invoice.tax) == ("2.50", ("0.5",), None)
     assert [*schema.to_layout(invoice, layout)] == ["w"]
-    with pytest.raises(s.SerializationError, match='of type decimal, got "nonsense"'):
+    with pytest.raises(s.SerializationError, match="of type decimal, got 'nonsense'"):
         schema.from_layout(arrays, layout, {"cost": "nonsense"})
 
 

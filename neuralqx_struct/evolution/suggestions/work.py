@@ -76,8 +76,8 @@ class Suggestion(NamedTuple):
         if at != first:
             return f"{self.question} see {'.'.join(first)}".strip()
         if not self.question:
-            return f"write {_shown(self.answers[0].steps)}"
-        ways = [f"{answer.label}: {_shown(answer.steps)}" for answer in self.answers]
+            return f"write {_quoted(self.answers[0].steps)}"
+        ways = [f"{answer.label}: {_quoted(answer.steps)}" for answer in self.answers]
         end = f". {self.otherwise}" if self.otherwise else ""
         return f"{self.question} {'; '.join(ways)}{end}".strip()
 
@@ -91,7 +91,7 @@ def _instead(about: Iterable[Place]) -> str:
     )
 
 
-def _shown(steps: Sequence[Step]) -> str:
+def _quoted(steps: Sequence[Step]) -> str:
     return ", then ".join(f"`{step_text(step)}`" for step in steps)
 
 

@@ -22,7 +22,7 @@ from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.functions import names_read
 from neuralqx_struct.expressions.grammar import is_given
-from neuralqx_struct.printing import brief_scalar, cut, listed
+from neuralqx_struct.printing import brief_json, cut, listed
 from neuralqx_struct.schema.bounds import plain_misses
 from neuralqx_struct.schema.field_paths import PathError, given_values, single_types
 from neuralqx_struct.schema.lint import (
@@ -182,7 +182,7 @@ def _check_defaults(document: Document) -> Findings:
                 if isinstance(value, str) and members:
                     hint = declared.meant(value, document) or refusal.hint
                     hint = hint or f"one of {listed(members)}"
-                message = f"expected a default of type {declaration.text}, got {_shown(value)}"
+                message = f"expected a default of type {declaration.text}, got {brief_json(value)}"
                 yield finding("NQX107", where, message, hint)
             elif (
                 value is not None
@@ -200,7 +200,7 @@ def _check_defaults(document: Document) -> Findings:
         for index, choice in enumerate(declaration.choices or ()):
             refusal = _refusal(document, declared, choice)
             if refusal is not None:
-                message = f"expected a choice of type {declaration.text}, got {_shown(choice)}"
+                message = f"expected a choice of type {declaration.text}, got {brief_json(choice)}"
                 yield finding("NQX107", (*path, "choices", index), message, refusal.hint)
 
 
@@ -217,7 +217,7 @@ def wrong_examples(
     for index, value in enumerate(declaration.examples):
         refusal = _refusal(document, declaration.declared, value, structs=True)
         if refusal is not None or not _has_shape(declaration.declared, value):
-            message = f"expected an example of type {declaration.text}, got {_shown(value)}"
+            message = f"expected an example of type {declaration.text}, got {brief_json(value)}"
             hint = "write a value of the type, or remove the example"
             yield index, message, (refusal and refusal.hint) or hint
         elif value is not None and _can_be_asked(declaration):
@@ -300,10 +300,6 @@ def _too_large(array: Array) -> Diagnostic | None:
     except SchemaError as error:
         return error.diagnostics[0]
     return None
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else brief_scalar(value)
 
 
 #: The group of each constraint, and the types that have it, in words.

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, Severity
 from neuralqx_struct.paths import FieldName, format_path, parse_path
+from neuralqx_struct.printing import brief_scalar
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
@@ -273,7 +274,7 @@ def plain(text: str) -> tuple[JsonValue, Diagnostic | None]:
         case "bool":
             return text in {"true", "True", "TRUE"}, None
         case "zeros":
-            message = f"expected a number without leading zeros, got {show(text)}\nYAML 1.1 reads it as octal, YAML 1.2 as decimal"
+            message = f"expected a number without leading zeros, got {brief_scalar(text)}\nYAML 1.1 reads it as octal, YAML 1.2 as decimal"
             hint = "leave the leading zeros out, write octal as 0o10, or put text in quotes"
             return 0, problem("NQX007", message, hint)
         case "special":
@@ -290,7 +291,7 @@ def plain(text: str) -> tuple[JsonValue, Diagnostic | None]:
     here, there = _TYPES[kind], _TYPES[legacy and legacy.lastgroup]
     if here == there:
         return value, None
-    message = f"expected a value that every YAML reader reads alike, got {show(text)}\nit is {here} here (YAML 1.2), but {there} to YAML 1.1 tools"
+    message = f"expected a value that every YAML reader reads alike, got {brief_scalar(text)}\nit is {here} here (YAML 1.2), but {there} to YAML 1.1 tools"
     better = quoted(text) if isinstance(value, str) else number(value)  # type: ignore[arg-type]
     return value, problem("NQX007", message, f"write {better}", "warning")
 
@@ -300,7 +301,7 @@ def not_finite(text: str) -> Diagnostic:
     hint = (
         'write ".inf", "-.inf" or ".nan" as the value of a float; YAML takes it without quotes too'
     )
-    return problem("NQX013", f"expected a finite number, got {show(text)}", hint)
+    return problem("NQX013", f"expected a finite number, got {brief_scalar(text)}", hint)
 
 
 def too_many_digits(got: int | str, hint: str) -> Diagnostic:
@@ -366,8 +367,3 @@ def quoted(text: str) -> str:
 def lone_surrogate(text: str) -> re.Match[str] | None:
     """The first surrogate code point, which is no character; None if there is none."""
     return None if text.isascii() else _SURROGATE.search(text)
-
-
-def show(text: str, limit: int = 60) -> str:
-    """Returns text as messages quote it: shortened."""
-    return repr(text) if len(text) <= limit else f"{text[:limit]!r}... ({len(text)} characters)"

@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.schema.text import JsonValue, Suppressions, not_finite, plain, show
+from neuralqx_struct.printing import brief_scalar
+from neuralqx_struct.schema.text import JsonValue, Suppressions, not_finite, plain
 
 if TYPE_CHECKING:
     from neuralqx_struct.schema.text.loader import Builder
@@ -84,7 +85,11 @@ def read_json(build: Builder, text: str) -> Suppressions:
         if kind == "end" and not build.places:
             return {}  # an empty file, which finish() refuses
         if kind not in _ALLOWED[expected]:
-            got = show(text[place : place + 1]) if place < len(text) else "the end of the file"
+            got = (
+                brief_scalar(text[place : place + 1])
+                if place < len(text)
+                else "the end of the file"
+            )
             hint = next(hint for pattern, hint in _HINTS.items() if re.match(pattern, text[place:]))
             at = opened[-1] if kind == "end" else place
             build.fail("NQX001", at, f"expected {expected}, got {got}", hint)

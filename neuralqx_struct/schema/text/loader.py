@@ -26,6 +26,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NoReturn
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, Severity
+from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.text import (
     JsonValue,
@@ -37,7 +38,6 @@ from neuralqx_struct.schema.text import (
     conflict_markers,
     lone_surrogate,
     path_text,
-    show,
     text_problem,
 )
 from neuralqx_struct.schema.text.json_reader import read_json
@@ -293,7 +293,7 @@ class Builder:
         frame.key = key
         if first != place:
             line, column = self.text.mark(first)
-            message = f"expected each key once, got {show(key)} again\nthe first one is at line {line}, column {column}"
+            message = f"expected each key once, got {brief_scalar(key)} again\nthe first one is at line {line}, column {column}"
             self.report(self._duplicate_key, place, message, "remove or rename one of the two")
             frame.key = _Key.DROPPED
 

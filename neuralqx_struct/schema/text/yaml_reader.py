@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.printing import brief_scalar
 from neuralqx_struct.schema import text as limits
-from neuralqx_struct.schema.text import LONE_SURROGATE, UNPRINTABLE, Suppressions, plain, show
+from neuralqx_struct.schema.text import LONE_SURROGATE, UNPRINTABLE, Suppressions, plain
 
 if TYPE_CHECKING:
     from neuralqx_struct.schema.text.loader import Builder
@@ -107,7 +108,7 @@ def _add_plain(build: Builder, text: str, place: int) -> None:
     if not build.wants_key() or (isinstance(value, str) and not is_merge):
         build.scalar(value, place, problem)
         return
-    got = "the merge key <<" if is_merge else show(text)
+    got = "the merge key <<" if is_merge else brief_scalar(text)
     hint = "write the merged members out" if is_merge else "put the key in quotes"
     build.report("NQX006", place, f"expected text as key, got {got}", hint)
     build.drop(place)
@@ -118,14 +119,14 @@ def _refuse_properties(build: Builder, event: Any, place: int) -> None:
     import yaml
 
     if isinstance(event, yaml.AliasEvent):
-        message = f"expected a value, got the alias {show(f'*{event.anchor}')}"
+        message = f"expected a value, got the alias {brief_scalar(f'*{event.anchor}')}"
         build.report("NQX003", place, message, "write the value out")
         return
     if event.anchor:
-        message = f"expected a value, got the anchor {show(f'&{event.anchor}')}"
+        message = f"expected a value, got the anchor {brief_scalar(f'&{event.anchor}')}"
         build.report("NQX003", place, message, "remove it; write repeated values out")
     if event.tag:
-        message = f"expected a value, got the tag {show(event.tag)}"
+        message = f"expected a value, got the tag {brief_scalar(event.tag)}"
         build.report("NQX004", place, message, "remove the tag; put text in quotes")
 
 
@@ -157,7 +158,7 @@ def _check_before_parsing(build: Builder, text: str) -> None:
         directive, after = line.group(1), line.end()
         if not _HARMLESS_DIRECTIVE.fullmatch(directive):
             code = "NQX004" if directive.startswith("%TAG") else "NQX001"
-            message = f"expected a document, got the directive {show(directive)}"
+            message = f"expected a document, got the directive {brief_scalar(directive)}"
             build.fail(code, line.start(1), message, "remove the line")
 
 
@@ -165,9 +166,7 @@ def _check_modeline(build: Builder, text: str) -> None:
     """Warns about a wrong or misplaced comment that names the JSON Schema for editors."""
     for found in _MODELINE.finditer(text) if "$schema" in text else ():
         if not _PUBLISHED.fullmatch(found.group(1)):
-            message = (
-                f"expected the JSON Schema of schema files or layouts, got {show(found.group(1))}"
-            )
+            message = f"expected the JSON Schema of schema files or layouts, got {brief_scalar(found.group(1))}"
             hint = "write # yaml-language-server: $schema=../struct-schema/1.json, with the path to that file"
         elif found.start() >= _end(_BEFORE_CONTENT, text, 0):
             message = "expected the comment for editors above everything else, got it below"
@@ -252,7 +251,7 @@ def _suppressions(build: Builder, quoted: list[tuple[int, int]]) -> Suppressions
         elif known := _IGNORE.fullmatch(text, place, done):
             found[build.text.mark(place).line] = frozenset(re.split(r"[ ]*,[ ]*", known.group(1)))
         else:
-            message = f"expected '# nqx: ignore[NQX120]', got {show(text[place:done])}"
+            message = f"expected '# nqx: ignore[NQX120]', got {brief_scalar(text[place:done])}"
             hint = "list the codes in brackets, separated by commas"
             build.report("NQX010", place, message, hint, "warning")
     return found
@@ -299,7 +298,7 @@ def _syntax_problem(error: Any, text: str) -> tuple[str, int, str, str]:
     context_mark = getattr(error, "context_mark", None)
     context = place if context_mark is None else _index(context_mark, text)
     at_end = place >= len(text)
-    got = "the end of the file" if at_end else show(text[place])
+    got = "the end of the file" if at_end else brief_scalar(text[place])
     line = text.rfind("\n", 0, place) + 1
     if text.startswith("\t", place):
         return "NQX001", place, *_TAB
