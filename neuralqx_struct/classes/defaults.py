@@ -139,7 +139,7 @@ def complete(
     Raises:
         ValidationError: NQX108: the other fields do not fix the sizes of some, with every problem of those fields before it.
     """
-    from neuralqx_struct.documents.live_values import see_value
+    from neuralqx_struct.documents.live_values import see_value, values_inside
 
     missing = [name for name in makers if isinstance(values.get(name), SizedDefault)]
     if not missing:
@@ -158,7 +158,8 @@ def complete(
         except SchemaError as error:
             unknown += [replace(each, path=f"$.{name}") for each in error.diagnostics]
     if unknown:  # a fault of the other fields may be the reason
-        raise ValidationError([*conform(document, struct, values, read, closed=False), *unknown])
+        found = conform(document, struct, values, read, closed=False, inside=values_inside)
+        raise ValidationError([*found, *unknown])
 
 
 _MOST_RESULTS = 64  # of a derived field
@@ -183,6 +184,8 @@ def derivation(
         plain: Whether a result without axes becomes a Python number, as static values need.
         shaped: Returns the result as the declared type has it.
     """
+    from neuralqx_struct.documents.live_values import LiveNames
+
     heads = [*expression.heads]
     paths = [(ast.Name(name), name) for name in expression.names]
     _, read = names_read(expression.tree)
@@ -202,7 +205,9 @@ def derivation(
 
     def derived(self: Any) -> Any:
         known = sizes(self) if sizes is not None else {}
-        values = {name: known[name] if name in known else getattr(self, name) for name in heads}
+        values = LiveNames(
+            {name: known[name] if name in known else getattr(self, name) for name in heads}
+        )
         try:
             reached = [
                 (name, values[name] if name in values else evaluate_tree(node, values))

@@ -26,7 +26,12 @@ from neuralqx_struct.documents.instances import (
     is_jax_array,
     put,
 )
-from neuralqx_struct.documents.live_values import WithoutData, plain_scalar, see_value
+from neuralqx_struct.documents.live_values import (
+    WithoutData,
+    plain_scalar,
+    see_value,
+    values_inside,
+)
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.expressions.functions import Items, is_a_struct, names_read
@@ -278,7 +283,8 @@ class InstanceCheck:
 
     def _walk(self, instance: Any, read: Callable[[Any], Seen]) -> list[Diagnostic]:
         # The constructor has checked that all fields are there; derived ones may still wait for concrete values.
-        return conform(self.document, self.name, instance, read, closed=False)
+        document, name = self.document, self.name
+        return conform(document, name, instance, read, closed=False, inside=values_inside)
 
     def _remember(self, cls: type, values: tuple[Any, ...]) -> Verdict:
         """Remember the signature of a valid instance; returns its mark."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.expressions.exact import plain_number
-from neuralqx_struct.expressions.functions import INSIDE
 from neuralqx_struct.fieldspec import is_struct
 from neuralqx_struct.paths import FieldName, PathTree
 from neuralqx_struct.printing import brief_scalar
@@ -94,7 +93,7 @@ def number_of_array(value: Any) -> Any:
     return number if type(number) in (bool, int, float, complex) else value
 
 
-def _children(value: Any) -> list[Any] | None:
+def values_inside(value: Any) -> list[Any] | None:
     """The values inside an object that is registered with JAX; None for others."""
     try:
         leaves = jax.tree.leaves(value, is_leaf=lambda inner: inner is not value)
@@ -103,7 +102,10 @@ def _children(value: Any) -> list[Any] | None:
     return None if len(leaves) == 1 and leaves[0] is value else leaves
 
 
-INSIDE.append(_children)
+class LiveNames(dict[str, Any]):
+    """The values of names in an expression about an instance."""
+
+    inside = staticmethod(values_inside)
 
 
 class WithoutData:

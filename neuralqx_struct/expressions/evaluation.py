@@ -30,7 +30,7 @@ from neuralqx_struct.expressions.exact import (
     reduced,
     settled,
 )
-from neuralqx_struct.expressions.functions import FUNCTIONS, Items, is_array
+from neuralqx_struct.expressions.functions import FUNCTIONS, Items, is_array, items_of
 from neuralqx_struct.expressions.grammar import head_of, path_of, steps_of
 from neuralqx_struct.expressions.items import MOST, SCALARS, ItemEvaluation, Steps, describe
 from neuralqx_struct.expressions.operators import (
@@ -72,7 +72,8 @@ def evaluate(expression: Expression, names: Mapping[str, Any], *, budget: Steps 
 
     Args:
         expression: The expression.
-        names: The values of its names.
+        names: The values of its names. A method ``inside`` of them returns the values inside an object of another library, such
+            as an optimiser's state, or None.
         budget: The most steps it may take; an element of a sequence is a step, an operation on an array also.
 
     Returns:
@@ -123,6 +124,11 @@ class _Evaluation(ItemEvaluation, ast.NodeVisitor):
     def __init__(self, names: Mapping[str, Any], budget: Steps) -> None:
         super().__init__(budget)
         self.names = names
+
+    def inside(self, value: Any) -> list[Any] | None:
+        """The values inside a collection, or inside an object of another library if the names know such objects."""
+        found, know = items_of(value), getattr(self.names, "inside", None)
+        return know(value) if found is None and know is not None else found
 
     # --- nodes -----------------------------------------------------------------------------------------------------
 

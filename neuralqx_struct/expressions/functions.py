@@ -81,20 +81,6 @@ def nodes_of_struct(value: Any) -> list[Any]:
     return [getattr(value, spec.name) for spec in stored]
 
 
-#: Return the values inside an object of another library, or None; the module that knows such objects adds its function.
-INSIDE: list[Callable[[Any], list[Any] | None]] = []
-
-
-def parts_of(value: Any) -> list[Any] | None:
-    """The values inside a collection, or inside an object of another library, such as an optimiser's state."""
-    found = items_of(value)
-    for inside in INSIDE if found is None else ():
-        found = inside(value)
-        if found is not None:
-            return found
-    return found
-
-
 def items_of(value: Any) -> list[Any] | None:
     """The values inside a list, tuple, dict or :class:`Items`; None for any other value."""
     kind = type(value)
@@ -163,7 +149,7 @@ def _size(run: Any, node: ast.AST, value: Any, depth: int = 0, alone: int = 1) -
     if is_a_struct(value):
         parts, alone = nodes_of_struct(value), 0
     else:
-        parts = parts_of(value)
+        parts = run.inside(value)
     if parts is None and depth and not is_array(value):
         return alone
     if parts is None:

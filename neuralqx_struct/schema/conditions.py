@@ -229,6 +229,10 @@ class Known(Mapping[str, Any]):
         """The same with the numbers of arrays; None where they are not at hand, or there already."""
 
 
+#: Returns the values inside an object of another library; None for other values.
+Inside = Callable[[Any], list[Any] | None]
+
+
 class Values:
     """The values of one instance tree.
 
@@ -237,6 +241,7 @@ class Values:
         read: The reader of its values.
         scopes: The sizes that each instance sees, by its path.
         numbers: Whether arrays that can be read are read where an expression needs their numbers.
+        inside: Returns the values inside an object of another library, or None.
     """
 
     def __init__(
@@ -246,10 +251,12 @@ class Values:
         scopes: Mapping[Path, Solver],
         *,
         numbers: bool = False,
+        inside: Inside | None = None,
     ) -> None:
         self.scopes = scopes
         self.read = read
         self.numbers = numbers
+        self.inside = inside
         self.reading = False
         self.budget = Budget(_MOST_STEPS)
         self._structs = {
@@ -324,6 +331,11 @@ class Names(Known):
         self._path, self._with_sizes = path, sizes
         self._known: dict[str, Any] = {}
         self._sizes: Mapping[str, int] | None = None
+
+    @property
+    def inside(self) -> Inside | None:
+        """Returns the values inside an object of another library."""
+        return self._values.inside
 
     def __getitem__(self, name: str) -> Any:
         if name in self._known:

@@ -34,6 +34,7 @@ from neuralqx_struct.references import SchemaRef
 from neuralqx_struct.schema.bounds import is_limited, length_misses, scalar_misses
 from neuralqx_struct.schema.conditions import (
     ENTRIES,
+    Inside,
     Instance,
     NeedsDataError,
     Shaped,
@@ -223,7 +224,13 @@ _SUBCLASS = "a subclass that adds fields is no struct of the schema; add them to
 
 
 def conform(
-    document: Document, struct: str, value: Any, read: Reader, *, closed: bool = True
+    document: Document,
+    struct: str,
+    value: Any,
+    read: Reader,
+    *,
+    closed: bool = True,
+    inside: Inside | None = None,
 ) -> list[Diagnostic]:
     """Checks types, sizes and constraints of a value against a struct of a document.
 
@@ -233,16 +240,17 @@ def conform(
         value: A manifest node, or whatever ``read`` understands.
         read: Turns a value into a :class:`~neuralqx_struct.schema.conformance.Seen`.
         closed: Whether fields that the struct does not declare are a problem, and derived fields without a value.
+        inside: Returns the values inside an object of another library, or None.
 
     Returns:
         All problems, with paths that start at ``$``, the value.
     """
-    return _findings(_Walk(document, read, closed=closed), struct, value)
+    return _findings(_Walk(document, read, closed=closed, inside=inside), struct, value)
 
 
 def _findings(walk: _Walk, struct: str, value: Any) -> list[Diagnostic]:
     walk.outermost(struct, value)
-    values = Values(walk.document, walk.read, walk.scopes, numbers=walk.numbers)
+    values = walk.values(walk.scopes, numbers=walk.numbers)
     found = [*walk.found, *walk.dims.solve()]
     # Of an object, its constructor computes them.
     derived = _wrong_result if walk.closed and not found else None
@@ -344,9 +352,16 @@ class _Walk:
     """One check of one instance tree."""
 
     def __init__(
-        self, document: Document, read: Reader, *, closed: bool, numbers: bool = False
+        self,
+        document: Document,
+        read: Reader,
+        *,
+        closed: bool,
+        numbers: bool = False,
+        inside: Inside | None = None,
     ) -> None:
         self.document = document
+        self.values = partial(Values, document, read, inside=inside)
         self.numbers = numbers
         self.read = read
         self.closed = closed
@@ -426,7 +441,7 @@ class _Walk:
         given = given_values(self.document)
         if not given:
             return
-        names = Values(self.document, self.read, {}).names(declaration, seen, ())
+        names = self.values({}).names(declaration, seen, ())
         for name, expression in given.items():
             with contextlib.suppress(NeedsDataError, SchemaError):
                 value = evaluate(expression, names)
