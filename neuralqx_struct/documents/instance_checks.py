@@ -32,6 +32,7 @@ from neuralqx_struct.documents.live_values import (
     see_value,
     values_inside,
 )
+from neuralqx_struct.documents.source import block, compiled
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.expressions.functions import Items, is_a_struct, names_read
@@ -340,10 +341,7 @@ class InstanceCheck:
 
     @cached_property
     def _generated(self) -> tuple[Callable[..., Signature], Callable[..., Verdict]]:
-        """The functions :attr:`_signature` and :attr:`known`.
-
-        They are generated, because loops and calls would cost more than all else; the text of a schema never reaches them.
-        """
+        """The functions :attr:`_signature` and :attr:`known`."""
         names = [f"v{place}" for place in range(len(self.fields))]
         parts = ["cls"]
         namespace: dict[str, Any] = {**_NAMESPACE, "check": self}
@@ -361,8 +359,13 @@ class InstanceCheck:
             numpy_array = f"(k, {name}.dtype, {name}.shape) if k is ndarray"
             parts.append(f"({jax_array} else {numpy_array} else {part})")
         arguments, made = ", ".join(["cls", *names]), f"({', '.join(parts)},)"
-        exec(_SOURCE.format(arguments=arguments, made=made), namespace)  # noqa: S102
-        return namespace["signature"], namespace["known"]
+        heads = f"signature(depth, {arguments})", f"known({arguments}, depth=0)"
+        bodies = [f"return {made}"], [*block("try", [f"found = {made}", *_KNOWN]), *_UNKNOWN]
+        signature, known = (
+            compiled(head, body, namespace, title=f"check of {self.name}")
+            for head, body in zip(heads, bodies, strict=True)
+        )
+        return signature, known
 
 
 _NAMESPACE = {
@@ -373,15 +376,5 @@ _NAMESPACE = {
     "look_items": _look_at_items,
     "unknown": _NO_SIGNATURE,
 }
-_SOURCE = """
-def signature(depth, {arguments}):
-    return {made}
-
-def known({arguments}, depth=0):
-    try:
-        found = {made}
-        last, mark = check.last
-        return mark if found == last else check._found(found)
-    except unknown:
-        return None
-"""
+_KNOWN = ["last, mark = check.last", "return mark if found == last else check._found(found)"]
+_UNKNOWN = block("except unknown", ["return None"])

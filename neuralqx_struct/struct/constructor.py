@@ -10,10 +10,10 @@ import gc
 import inspect
 import sys
 from dataclasses import InitVar
-from textwrap import indent
 from typing import Any
 
 from neuralqx_struct.documents.instances import MARK, is_frozen, put
+from neuralqx_struct.documents.source import block, compiled
 from neuralqx_struct.errors import FrozenStructError, ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldSpec, Hook, Specs, Values
 from neuralqx_struct.printing import Text
@@ -88,11 +88,7 @@ _NAMESPACE: Values = {
 
 
 def generate_init(cls: Any) -> Hook:
-    """The constructor, with a real signature: Python itself reports missing and unexpected arguments.
-
-    Only names that Python already accepted as identifiers reach the source text; every value comes in through the
-    namespace.
-    """
+    """The constructor, with a real signature: Python itself reports missing and unexpected arguments."""
     arguments: Specs = cls.__nqx_arguments__
     _check_order(cls, arguments)
     own_self = "_nqx_self" if "self" in arguments else "self"
@@ -117,24 +113,15 @@ def _compiled_init(cls: Any, own_self: str, arguments: Specs) -> Any:
     values = f"{own_self}, {fields}, {init_vars}"
     # A new instance of this class refers to nothing but its class. Any other is frozen already, or is one of a subclass
     # whose own __init__ finishes the instance.
-    lines = [
-        f"if _nqx_referents({own_self}) != _nqx_new and _nqx_assign({values}):",
-        "    return",
-    ]
+    is_other = f"_nqx_referents({own_self}) != _nqx_new"
+    lines = block(f"if {is_other} and _nqx_assign({values})", ["return"])
     if cls.__nqx_straight__:
         lines += _straight(cls, own_self, namespace)
     lines.append(f"_nqx_build({values})")
-    body = indent("\n".join(lines), "        ")
-    source = (
-        f"def _nqx_make({', '.join(namespace)}):\n"
-        f"    def __init__({', '.join(signature)}):\n{body}\n"
-        "    return __init__"
-    )
-    made: dict[str, Any] = {}
     # Its globals are those of the module, in which get_type_hints and the like look up postponed annotations.
     module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
-    exec(compile(source, f"<generated __init__ of {cls.__name__}>", "exec"), module, made)  # noqa: S102
-    return made["_nqx_make"](**namespace)
+    head, title = f"__init__({', '.join(signature)})", f"__init__ of {cls.__name__}"
+    return compiled(head, lines, namespace, title=title, scope=module)
 
 
 def _binding_init(cls: Any, signature: inspect.Signature) -> Any:
@@ -231,7 +218,7 @@ def _straight(cls: Any, own_self: str, namespace: dict[str, Any]) -> list[str]:
     for name, spec in cls.__nqx_fields__.items():
         if spec.default_factory is not MISSING:
             namespace[f"_nqx_make_{name}"] = spec.default_factory
-            lines += [f"if {name} is _nqx_missing:", f"    {name} = _nqx_make_{name}()"]
+            lines += block(f"if {name} is _nqx_missing", [f"{name} = _nqx_make_{name}()"])
         for number, (hook, function) in enumerate(spec.value_hooks()):
             call = f"_nqx_hook_{name}_{number}"
             namespace[call] = function
@@ -247,7 +234,8 @@ def _straight(cls: Any, own_self: str, namespace: dict[str, Any]) -> list[str]:
     lines += [f"_nqx_key_{name} = _nqx_type({name})" for name in layout.statics]
     if verdicts:
         fine = " and ".join([*conditions, *verdicts])
-        lines += ["try:", f"    _nqx_fine = {fine}", "except _nqx_error:", "    _nqx_fine = False"]
+        lines += block("try", [f"_nqx_fine = {fine}"])
+        lines += block("except _nqx_error", ["_nqx_fine = False"])
         conditions = ["_nqx_fine"]
     check = cls.__nqx_check__
     if check is not None:
@@ -257,28 +245,21 @@ def _straight(cls: Any, own_self: str, namespace: dict[str, Any]) -> list[str]:
     keys = _tuple_of(f"_nqx_key_{name}" for name in layout.statics)
     opaque = [f"_nqx_ref({name}, {name!r})" for name in layout.opaques]
     pair = f"({_tuple_of(layout.nodes)}, {_tuple_of([keys, *layout.statics, *opaque])})"
-    lines += [
-        f"if {' and '.join(conditions) or True}:",
-        f"    _nqx_put({own_self}, '_nqx_pair', {pair})",
-    ]
+    done = [f"_nqx_put({own_self}, '_nqx_pair', {pair})"]
     if check is not None:
-        lines += ["    if _nqx_mark:", f"        _nqx_put({own_self}, {MARK!r}, _nqx_mark)"]
-    lines.append("    return")
+        done += block("if _nqx_mark", [f"_nqx_put({own_self}, {MARK!r}, _nqx_mark)"])
+    lines += block(f"if {' and '.join(conditions) or True}", [*done, "return"])
     if not cls.__nqx_plain__:
         lines.append(f"return _nqx_settle({own_self}, {_dict_of(cls.__nqx_fields__)})")
     if cls.__nqx_converters__ or cls.__nqx_validators__:
-        lines = ["if _nqx_untraced():", *(f"    {line}" for line in lines)]
+        lines = block("if _nqx_untraced()", lines)
     return lines
 
 
 def _converting(name: str, call: str, own_self: str) -> list[str]:
-    return [
-        "try:",
-        f"    {name} = {call}({name})",
-        "except _nqx_error as _nqx_e:",
-        f"    _nqx_note(_nqx_e, {own_self}, {name!r})",
-        "    raise",
-    ]
+    failed = [f"_nqx_note(_nqx_e, {own_self}, {name!r})", "raise"]
+    converted = block("try", [f"{name} = {call}({name})"])
+    return [*converted, *block("except _nqx_error as _nqx_e", failed)]
 
 
 def _exact_static(name: str) -> str:
