@@ -118,7 +118,8 @@ def drawn_instance(
             dtypes=dtypes,
             given_sizes=dims,
             reach=reach,
-            most=math.inf if dims else _MOST_NUMBERS * reach,
+            most_numbers=math.inf if dims else _MOST_NUMBERS * reach,
+            most_items=_MOST_ITEMS * reach,
         )
         try:
             return _live(draw.struct(name, {}), classes)
@@ -145,12 +146,10 @@ class _Example(Draw):
 
     Attributes:
         reach: How large sizes and ints may be, in multiples of the usual.
-        most: The largest number of elements of an array.
         dtypes: The dtypes of the caller, by the names of choices and families.
     """
 
     reach: int
-    most: float
     dtypes: Mapping[str, str] = field(default_factory=dict)
 
     def take(self, count: int = 1, sort: int = 0) -> None:
@@ -187,22 +186,6 @@ class _Example(Draw):
         if self.reach == 1 or self.between(0, 1):
             return self.between(low, high)
         return int(low + math.expm1(self.random.uniform(0, math.log1p(high - low))))
-
-    def shape(self, extents: Sequence[Any]) -> tuple[int, ...]:
-        sizes = super().shape(extents)
-        if math.prod(sizes) > self.most:
-            raise self.unfit(
-                f"no array of at most {self.most} numbers could be drawn, one had sizes {[*sizes]}"
-            )
-        return sizes
-
-    def count_of(self, size: Any) -> int:
-        count = super().count_of(size)
-        if count > _MOST_ITEMS * self.reach:
-            raise self.unfit(
-                f"no list of at most {_MOST_ITEMS} items could be drawn, one had {count}"
-            )
-        return count
 
     def length(self, item: Type) -> int:
         least = self.field.min_length or 0

@@ -12,7 +12,6 @@ Example:
 
 from __future__ import annotations
 
-import math
 import random
 import weakref
 from collections.abc import Sequence
@@ -145,6 +144,8 @@ def _sampled(document: Document, near: Document | None, decks: Decks, number: in
             random=random.Random(number + 1000 * attempt),  # noqa: S311
             decks=decks,
             left=left,
+            most_numbers=_NUMBERS,
+            most_items=_MOST,
             turn=number,
             attempt=attempt,
             small=number if number <= _SMALL else None,
@@ -254,12 +255,6 @@ class _Draw(Draw):
             found = found if drawn is None else drawn
         return found
 
-    def count_of(self, size: Any) -> int:
-        count = super().count_of(size)
-        if count > _MOST:
-            raise self.unfit(f"no list with at most {_MOST} items could be drawn")
-        return count
-
     def length(self, item: Type) -> int:
         least = self.field.min_length or 0
         if least > _LONGEST:
@@ -277,11 +272,6 @@ class _Draw(Draw):
         longest = max(least, min(least + few if most is None else most, max(least, _MOST)))
         lengths = self.lengths_near(least, longest, few)
         return int(self.pick("length", lengths, lengths))
-
-    def array(self, dtype: str, shape: Sequence[int]) -> Stored:
-        if math.prod(shape) > _NUMBERS:
-            raise self.unfit(f"no array of at most {_NUMBERS} numbers could be drawn")
-        return super().array(dtype, shape)
 
     def text_length(self, longest: int) -> int:
         if (self.field.min_length or 0) > _LONGEST:

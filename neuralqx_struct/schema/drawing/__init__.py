@@ -124,6 +124,8 @@ class Draw:
         random: Source of all choices.
         decks: The options that were not drawn yet.
         left: How many structs and arrays, and items of collections, may still be made.
+        most_numbers: The most elements of an array.
+        most_items: The most items of a list of a declared length.
         near: Another version, whose limits are tried as well.
         given_sizes: Sizes by name that are demanded from outside.
         small: The number that all numbers, sizes and lengths shall be, as far as they may; None for random ones.
@@ -154,6 +156,8 @@ class Draw:
     random: random.Random
     decks: Decks
     left: list[int]
+    most_numbers: float
+    most_items: int
     near: Document | None = None
     given_sizes: Mapping[str, int] = field(default_factory=dict)
     small: int | None = None
@@ -309,7 +313,12 @@ class Draw:
             else:
                 sizes.append(self.number(extent))
         self.show(extents, sizes)
-        return (*self.lead, *sizes)
+        whole = (*self.lead, *sizes)
+        if math.prod(whole) > self.most_numbers:
+            raise self.unfit(
+                f"no array of at most {self.most_numbers} numbers could be drawn, one had sizes {[*whole]}"
+            )
+        return whole
 
     def show(self, sizes: Sequence[Extent], numbers: Sequence[int]) -> None:
         """Notes the sizes in a type with their numbers."""
@@ -318,6 +327,10 @@ class Draw:
         """The length of a list of a declared length."""
         found = self.number(size)
         self.show([size], [found])
+        if found > self.most_items:
+            raise self.unfit(
+                f"no list of at most {self.most_items} items could be drawn, one had {found}"
+            )
         return found
 
     def length(self, item: Type) -> int:
