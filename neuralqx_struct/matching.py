@@ -131,9 +131,15 @@ def unfit(
     return Diagnostic(code or _CODES[verdict], severity, message, path, hint=hint)
 
 
-def without_value(path: str, hint: str) -> Diagnostic:
+def missing_field(path: str, declared: str, hint: str | None = None) -> Diagnostic:
+    """The finding about a stored field that is missing."""
+    return unfit("missing", path, f"a stored field {declared}", "none", hint=hint)
+
+
+def without_value(path: str, hint: str, severity: Severity = "error") -> Diagnostic:
     """The finding about a field that has neither a stored value nor a default."""
-    return unfit("missing", path, "a stored value or a default", "neither", hint=hint)
+    wanted = "a stored value or a default"
+    return unfit("missing", path, wanted, "neither", hint=hint, severity=severity)
 
 
 def unknown_field(

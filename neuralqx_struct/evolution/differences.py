@@ -23,6 +23,7 @@ from neuralqx_struct.evolution.steps.operations import LIKELY, MOST_PAIRS, liken
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import polynomial
+from neuralqx_struct.matching import missing_field
 from neuralqx_struct.schema.field_paths import given_fields, given_values
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
@@ -205,7 +206,7 @@ def _in_struct(
     for field, declaration in new.stored.items():
         wanted = format_type(declaration.declared)
         if field not in old.stored:
-            message = f"expected a stored field {field}: {wanted}, got none"
+            message = missing_field("", f"{field}: {wanted}").message
             yield Difference((*at, field), message, missing=True)
             continue
         have = old.fields[field].declared

@@ -31,6 +31,7 @@ from neuralqx_struct.manifest.kinds import (
     iter_nodes,
 )
 from neuralqx_struct.manifest.payload import ForeignArray
+from neuralqx_struct.matching import missing_field
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
 from neuralqx_struct.schema.conformance import see_node, size_scopes
 from neuralqx_struct.schema.graph import graph_of
@@ -280,9 +281,8 @@ class Place(NamedTuple):
         """
         fields = self.node["fields"]
         if name not in fields:
-            version = self.before.version
-            message = f"expected a stored field that version {version} declares, got none"
-            raise self.error("NQX414", message, name, hint=_VALIDATE)
+            declared = f"{name} of version {self.before.version}"
+            raise MigrationError(missing_field(format_path(self.at(name)), declared, _VALIDATE))
         return fields[name]
 
     def inside(self, name: str) -> Place:

@@ -27,7 +27,7 @@ from neuralqx_struct.expressions.exact import number_of, numbers_in, plain_numbe
 from neuralqx_struct.expressions.functions import Items, is_array, items_of
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.manifest.kinds import KINDS, STRUCT, Node
-from neuralqx_struct.matching import match, unfit, unknown_field
+from neuralqx_struct.matching import match, missing_field, unknown_field
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief_array, brief_scalar
 from neuralqx_struct.references import SchemaRef
@@ -432,7 +432,7 @@ class _Walk:
             at = format_path((*path, FieldName(name)))
             hint = names.meant(name, len(self.found))
             if name in fields:
-                self.found.append(unfit("missing", at, fields[name].text, hint=hint))
+                self.found.append(missing_field(at, f"{name}: {fields[name].text}", hint))
             else:
                 self.found.append(unknown_field(at, name, struct, hint))
 

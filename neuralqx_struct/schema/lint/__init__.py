@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from neuralqx_struct.errors import Diagnostic, Severity, closest
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.matching import without_value
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import given_values
 from neuralqx_struct.schema.graph import graph_of
@@ -88,9 +89,8 @@ def fields_without_value(
         for key, declaration in document.structs[name].fields.items():
             given = declaration.stored or declaration.has_default or declaration.derived is not None
             if not given:
-                message = "expected a stored value or a default, got neither"
                 hint = f"give the field a default, or pass fill={{{key!r}: ...}} to each load"
-                yield finding("NQX414", ("structs", name, "fields", key), message, hint, severity)
+                yield without_value(path_text(("structs", name, "fields", key)), hint, severity)
 
 
 def extents_of(declaration: FieldDeclaration) -> Iterator[Expression]:
