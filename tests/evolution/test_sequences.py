@@ -3,7 +3,7 @@
 import pytest
 
 from neuralqx_struct.evolution import steps
-from neuralqx_struct.evolution.steps.containers import numbered
+from neuralqx_struct.evolution.steps.parts import numbered
 from neuralqx_struct.evolution.suggestions import suggest
 from tests.builders import doc
 

@@ -13,17 +13,14 @@ Example:
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import SequenceMatcher
-from itertools import combinations, islice, permutations
+from itertools import combinations, permutations
 from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.sizes import extent, total
-from neuralqx_struct.evolution.steps.operations import Candidate, Edit, Fields
+from neuralqx_struct.evolution.steps.operations import Fields
 from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import (
@@ -33,7 +30,6 @@ from neuralqx_struct.expressions.polynomials import (
     polynomial_text,
     summed,
 )
-from neuralqx_struct.schema.migration import Merge, Step
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Array, Extent, Type
 
@@ -125,21 +121,7 @@ def _size(form: Polynomial, part: Type, whole: Array, known: Known) -> Expressio
         return extent("0")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Candidates.
-
-
-def array_merges(edit: Edit, *, named: bool) -> Iterator[Candidate]:
-    """Yields merges of arrays into a new one: with ``named`` those of ``w_re`` and ``w_im``, else all others."""
-    if not edit.is_small:
-        return
-    for whole, declaration in edit.come.items():
-        for parts in _subsets(declaration.declared, edit.gone, edit.known):
-            if _are_named(parts) == named:
-                yield from _merged(edit, whole, parts)
-
-
-def _subsets(whole: Type, others: Fields, known: Known) -> Iterator[tuple[str, ...]]:
+def subsets(whole: Type, others: Fields, known: Known) -> Iterator[tuple[str, ...]]:
     """Yields the names of arrays that have together as many elements as another one."""
     size = elements(whole, known)
     if not size:
@@ -159,82 +141,3 @@ def _subsets(whole: Type, others: Fields, known: Known) -> Iterator[tuple[str, .
             for chosen in combinations(some, count):
                 if summed(number for _, number in chosen) == size:
                     yield tuple(name for name, _ in chosen)
-
-
-def _merged(edit: Edit, whole: str, parts: tuple[str, ...]) -> Iterator[Candidate]:
-    """Yields merges of parts as they are, whose result other steps change, and of parts that are changed before."""
-    wanted = edit.come[whole]
-    types = [edit.gone[name].declared for name in parts]
-    for joint in joints(wanted.declared, types, edit.known):
-        options = [*_changed_behind(edit, whole, parts, joint)]
-        options += _changed_before(edit, whole, parts, joint)
-        for steps in sorted(options, key=len)[:1]:
-            cost = _cost(whole, parts, len(steps) - 1)
-            words = _words(whole, parts, next(s for s in steps if isinstance(s, Merge)))
-            yield Candidate(parts, (whole,), steps, cost, f": is {words}?")
-
-
-def _changed_behind(
-    edit: Edit, whole: str, parts: tuple[str, ...], joint: Joint
-) -> Iterator[tuple[Step, ...]]:
-    """Yields the merge along any axis, and steps that change the whole array without mixing its parts."""
-    wanted = edit.come[whole]
-    axes = range(1 if joint.how == "complex" else len(wanted.declared.extents))
-    for axis in dict.fromkeys((joint.axis, *axes)):
-        step = _merge(edit, whole, parts, joint, axis)
-        after = edit.apply((step,))
-        if after is None:
-            continue
-        made = after.structs[edit.name].stored[whole].declared
-        if _sizes_of(made, edit.known) == _sizes_of(wanted.declared, edit.known):
-            yield from ((step, *more) for more in islice(edit.change(whole, wanted, (step,)), 1))
-
-
-def _sizes_of(declared: Type, known: Known) -> Counter[frozenset[Any]]:
-    """The sizes of the axes in any order: other axes than these are parts of several, which a reshape mixes."""
-    sizes = [size for size in declared.extents if size is not ...]
-    return Counter(frozenset(polynomial(size, known).items()) for size in sizes)
-
-
-def _merge(edit: Edit, whole: str, parts: tuple[str, ...], joint: Joint, axis: int) -> Merge:
-    return Merge(fields=[*parts], into=whole, how=joint.how, axis=axis, **edit.place)
-
-
-def _changed_before(
-    edit: Edit, whole: str, parts: tuple[str, ...], joint: Joint
-) -> Iterator[tuple[Step, ...]]:
-    """Yields the steps that give each part the type that it has in the joint, and the merge."""
-    steps: list[Step] = []
-    for name, declared in zip(parts, joint.parts, strict=True):
-        chain = next(edit.change(name, edit.gone[name].with_type(declared), steps), None)
-        if chain is None:
-            return
-        steps += chain
-    yield (*steps, _merge(edit, whole, parts, joint, joint.axis))
-
-
-def _words(whole: str, parts: Sequence[str], step: Merge) -> str:
-    if step.how == "complex":
-        return f"{parts[0]} the real and {parts[1]} the imaginary part of {whole}"
-    made = "joined from" if step.how == "concat" else "stacked of"
-    return f"{whole} {made} {' and then '.join(parts)}, along axis {step.axis}"
-
-
-#: Words in names of the parts of a complex array.
-_PART = re.compile(r"_?(re|im|real|imag)$|^(re|im|real|imag)_")
-
-
-def _are_named(parts: Sequence[str]) -> bool:
-    """True for ``w_re`` and ``w_im``."""
-    stems = {_PART.sub("", name) for name in parts}
-    return len(stems) == 1 and all(_PART.search(name) for name in parts)
-
-
-def _cost(whole: str, parts: Sequence[str], changes: int) -> float:
-    """Fewer steps and similar names before others; the real part before the imaginary one."""
-    unlike = [1 - SequenceMatcher(None, part, whole).ratio() for part in parts]
-    first = _PART.search(parts[0])
-    reversed_parts = first is not None and "im" in first.group()
-    base = 0.4 if _are_named(parts) else 0.5
-    shown = 0.05 * (changes > 0) + 0.04 * sum(unlike) / len(unlike)
-    return base + shown + 0.0005 * changes + 0.0001 * reversed_parts

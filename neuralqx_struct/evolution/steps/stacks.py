@@ -18,7 +18,6 @@ from neuralqx_struct.evolution.lazy_arrays import Joined, Window
 from neuralqx_struct.evolution.payload_tree import CHOOSES, TAKES, Place, computed, constant
 from neuralqx_struct.evolution.sizes import extent, same_size, substitute
 from neuralqx_struct.evolution.steps.arrays import plain_size
-from neuralqx_struct.evolution.steps.containers import CONTAINERS
 from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
@@ -42,6 +41,7 @@ from neuralqx_struct.manifest.kinds import (
     PAIRS,
     PRNG_KEY,
     STRUCT,
+    TUPLE,
     elements_of,
     iter_nodes,
     kind_of,
@@ -164,6 +164,9 @@ def _stack_payload(step: Stack, place: Place) -> Node:
     return place.with_fields({step.field: made})
 
 
+_LISTS = {kind.tag: kind for kind in (LIST, TUPLE)}
+
+
 def _without_layers(item: Type, place: Place, lead: tuple[int, ...], at: Path) -> Node:
     """The node of no layers of a type, whose arrays have no elements.
 
@@ -204,12 +207,12 @@ def _without_layers(item: Type, place: Place, lead: tuple[int, ...], at: Path) -
             inner = substitute(field.declared, names)
             fields[name] = _without_layers(inner, place, lead, (*at, FieldName(name)))
         return STRUCT.node(type=document.ref(item.refers), fields=fields)
-    is_known = item.sort in CONTAINERS and bool(known or item.fixed_parts)
-    if not is_known or sum(known) > _MOST:
+    kind = _LISTS.get(item.sort)
+    if kind is None or not (known or item.fixed_parts) or sum(known) > _MOST:
         raise _unknown(item, place, at)
     parts = item.parts_for(known[0]) if known else item.fixed_parts
     items = [_without_layers(part, place, lead, (*at, i)) for i, part in enumerate(parts or ())]
-    return CONTAINERS[item.sort].kind.node(items=items)
+    return kind.node(items=items)
 
 
 def _no_elements(dtype: str, shape: tuple[int, ...], place: Place, at: Path) -> Node:
