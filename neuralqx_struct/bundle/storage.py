@@ -23,6 +23,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
@@ -35,12 +36,13 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.formats.archive import STORED, inflate, read_directory
 from neuralqx_struct.formats.files import opened
-from neuralqx_struct.formats.orbax_layout import OpenFolder
+from neuralqx_struct.formats.orbax_layout import Files
 from neuralqx_struct.formats.store import Access, Records
 from neuralqx_struct.manifest import MANIFEST, Limits
 from neuralqx_struct.manifest.payload import Region, StoredArrays
 from neuralqx_struct.places.atomic import current
 from neuralqx_struct.places.disk import (
+    BundleReadError,
     Source,
     link_tree,
     linked,
@@ -62,6 +64,7 @@ FOREIGN_MEMBERS: Final = {"version", "manifest", "arrays"}  # the members that n
 _LOOKS = 16
 _PAUSE = 0.01
 _READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+_DESCRIPTORS: Final = "/proc/self/fd"
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for a writer
 
 
@@ -243,6 +246,44 @@ class Folder(Opened):
         self._held.clear()
         if self._fd is not None:
             os.close(self._fd)
+
+
+class OpenFolder(Files):
+    """A folder in an open bundle, found again by the descriptor of the bundle while the bundle changes its name.
+
+    Args:
+        bundle: The descriptor of the bundle, of which this object keeps a copy, and so its lock.
+        place: The path of the folder in it.
+        locked: No writer removes its files.
+
+    Attributes:
+        stable: Its files are found, and those of the bundle, whatever writers do.
+    """
+
+    def __init__(self, bundle: int, place: Path, *, locked: bool) -> None:
+        self._place = place
+        self._descriptor = os.dup(bundle)
+        path = Path(_DESCRIPTORS, str(self._descriptor), place.name)
+        by_descriptor = path.is_dir()
+        super().__init__(path if by_descriptor else place)
+        self.stable = by_descriptor and locked
+
+    def __str__(self) -> str:
+        return str(self._place)
+
+    def require_same(self, *, failed: bool) -> None:
+        """Checks that the files are still those of the bundle; found by descriptor, under a lock, they are."""
+        if self.stable and not failed:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self._place.parent.stat(), os.fstat(self._descriptor)):
+                return
+        message = "expected the bundle to stay while it is read, got it replaced or removed"
+        raise BundleReadError(message, file=str(self._place.parent), hint="read it again")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
 
 
 def _locked(folder: int) -> bool:

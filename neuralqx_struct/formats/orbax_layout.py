@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import product
@@ -34,7 +34,6 @@ from neuralqx_struct.errors import Diagnostic, IntegrityError, StructError, Untr
 from neuralqx_struct.formats.store import about
 from neuralqx_struct.manifest.payload import Region
 from neuralqx_struct.places.checksums import joined
-from neuralqx_struct.places.disk import BundleReadError
 from neuralqx_struct.printing import first_line
 from neuralqx_struct.references import imported
 
@@ -161,7 +160,6 @@ def region_text(region: Region) -> str:
     return f"[{', '.join(f'{part.start}:{part.stop}' for part in region)}]"
 
 
-_DESCRIPTORS: Final = "/proc/self/fd"
 #: The errors that tensorstore raises for damaged files.
 _FAULTS: Final = (ValueError, KeyError, OSError, RuntimeError, NotImplementedError, TypeError)
 
@@ -238,44 +236,6 @@ class Files(os.PathLike[str]):
 
     def close(self) -> None:
         """Ends their use."""
-
-
-class OpenFolder(Files):
-    """A folder in an open bundle, found again by the descriptor of the bundle while the bundle changes its name.
-
-    Args:
-        bundle: The descriptor of the bundle, of which this object keeps a copy, and so its lock.
-        place: The path of the folder in it.
-        locked: No writer removes its files.
-
-    Attributes:
-        stable: Its files are found, and those of the bundle, whatever writers do.
-    """
-
-    def __init__(self, bundle: int, place: Path, *, locked: bool) -> None:
-        self._place = place
-        self._descriptor = os.dup(bundle)
-        path = Path(_DESCRIPTORS, str(self._descriptor), place.name)
-        by_descriptor = path.is_dir()
-        super().__init__(path if by_descriptor else place)
-        self.stable = by_descriptor and locked
-
-    def __str__(self) -> str:
-        return str(self._place)
-
-    def require_same(self, *, failed: bool) -> None:
-        """Checks that the files are still those of the bundle; found by descriptor, under a lock, they are."""
-        if self.stable and not failed:
-            return
-        with suppress(FileNotFoundError):
-            if os.path.samestat(self._place.parent.stat(), os.fstat(self._descriptor)):
-                return
-        message = "expected the bundle to stay while it is read, got it replaced or removed"
-        raise BundleReadError(message, file=str(self._place.parent), hint="read it again")
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
 
 
 def _plain_size(root: os.PathLike[str]) -> int:

@@ -23,10 +23,9 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from neuralqx_struct.bundle import reading
+from neuralqx_struct.bundle import reading, storage
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.bundle.storage import names_at
-from neuralqx_struct.formats import orbax_layout
 from neuralqx_struct.places import atomic
 from neuralqx_struct.places.disk import BundleReadError
 from tests.builders import ROOT, bounded, every
@@ -223,7 +222,7 @@ def test_a_bundle_that_is_always_replaced_while_it_is_opened_is_read(tmp_path, m
 
 def test_a_locked_folder_that_is_found_by_its_name_is_opened_again(tmp_path, monkeypatch):
     """Without descriptors a lock does not help: the name leads to another folder."""
-    monkeypatch.setattr(orbax_layout, "_DESCRIPTORS", str(tmp_path / "nothing"))
+    monkeypatch.setattr(storage, "_DESCRIPTORS", str(tmp_path / "nothing"))
     path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1), store="orbax")
     examined, calls = reading._examined, []
 
@@ -303,7 +302,7 @@ def test_where_a_folder_cannot_be_held_a_replaced_one_is_reported(tmp_path, monk
     if missing == "locks":
         monkeypatch.setattr(fcntl, "flock", no_locks)
     else:
-        monkeypatch.setattr(orbax_layout, "_DESCRIPTORS", str(tmp_path / "nothing"))
+        monkeypatch.setattr(storage, "_DESCRIPTORS", str(tmp_path / "nothing"))
     for verify in (True, False):
         assert step_of(bundle.read(path, verify=verify)) == 1
         held = bundle.read(path, verify=verify)
