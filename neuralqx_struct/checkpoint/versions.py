@@ -30,6 +30,7 @@ from neuralqx_struct.documents.hints import annotation_of
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.evolution.plans import apply, plan
+from neuralqx_struct.evolution.proof import with_hints
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.manifest.payload import Payload
@@ -182,7 +183,8 @@ def migrate_fields(
             continue
         (target,) = classes
         for version in sorted(_versions_in(payload, identity) - {target}):
-            steps = plan(known[identity], version, target, unknown=unknown)
+            ends = version, target
+            steps = plan(known[identity], *ends, unknown=unknown, explain=with_hints)
             payload = apply(payload, steps, others=known, report=report, trust=trust)
     return payload
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct.classes.documents import classes_in, described
-from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtype_named, dtypes_of
+from neuralqx_struct.dtypes import DTYPES, FAMILIES, KEY_WORDS, dtype_named, dtypes_of
 from neuralqx_struct.errors import Diagnostic, SchemaError, ValidationError, did_you_mean
 from neuralqx_struct.expressions.functions import StructValue
 from neuralqx_struct.fieldspec import is_struct
@@ -296,7 +296,7 @@ class _Example(Draw):
 
     def key(self, impl: str | None, shape: Sequence[int]) -> DrawnKey:
         impl = impl or "threefry2x32"
-        words = (*shape, 2 if impl == "threefry2x32" else 4)
+        words = (*shape, KEY_WORDS.get(impl, 4))
         made = np.random.default_rng(self.random.getrandbits(64))
         numbers = made.integers(0, 2**32, words, np.uint32)
         return DrawnKey(impl, Stored("uint32", words, lambda: numbers))

@@ -334,3 +334,7 @@ def rounds(source: str, target: str) -> bool:
 def best_dtype(dtypes: Sequence[str], old: Sequence[str]) -> str:
     """The first of some dtypes that holds all values of others; the first of all if none does."""
     return next((new for new in dtypes if all(promotes(each, new) for each in old)), dtypes[0])
+
+
+#: How many uint32 words a key of each implementation has (jax.random.key_impl, JAX documentation "Random numbers").
+KEY_WORDS: Mapping[str, int] = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}

@@ -148,8 +148,21 @@ class Resolution:
         return True
 
 
-def resolution(old: Document, new: Document, *, drop: bool) -> Resolution:
-    """Resolves a hop by aliases, defaults and exact promotion; by nothing else. Its problems are those of ``proof.resolved``."""
+def resolution(old: Document, new: Document, *, drop: bool = False) -> Resolution:
+    """Resolves a hop by aliases, defaults and exact promotion; by nothing else.
+
+    Args:
+        old: The declaration that payloads conform to.
+        new: The wanted one.
+        drop: Remove stored fields that the new version lacks, instead of reporting them.
+
+    Raises:
+        SchemaError: NQX321: there are too many differences for the size of the declarations.
+
+    Example:
+        >>> resolution(v1, v1).problems
+        []
+    """
     made = Resolution(start_of(old, new), new)
     for name, struct in new.structs.items():
         for alias in struct.aliases:
@@ -171,6 +184,11 @@ def resolution(old: Document, new: Document, *, drop: bool) -> Resolution:
         declaration = made.document.structs[extra.struct].fields[extra.field]
         undo = {"undo_default": declaration.default} if declaration.has_default else {"lossy": True}
         made.take(build.remove(field=extra.field, within=extra.struct, **undo))
+    made.problems = differences(made.document, new)
+    if made.problems:  # a migration has to resolve every difference, these too
+        listed = {each.path for each in made.problems}
+        others = [each for each in differences(old, new) if not (drop and each.extra)]
+        made.problems += [each for each in others if each.path not in listed]
     return made
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from itertools import product, starmap
 
-from neuralqx_struct.evolution.changes import Changes
 from neuralqx_struct.evolution.sizes import substitute
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import Polynomial, difference, polynomial
@@ -112,23 +111,6 @@ def as_held(document: Document, before: Document, want: Document) -> Document:
         if changed != struct.fields:
             structs[name] = struct.model_copy(update={"fields": changed})
     return document.model_copy(update={"structs": structs})
-
-
-def compare_choices(found: Changes, old: Document, new: Document) -> None:
-    """Adds changes of choices of dtypes; fields that name one change with its members."""
-    for name in {**new.dtypes, **old.dtypes}:
-        at, a, b = ("dtypes", name), old.dtypes.get(name), new.dtypes.get(name)
-        if a is None or b is None:
-            how = "declared" if a is None else "removed"
-            found.add(
-                "NQX284", at, f"the choice of dtypes {name} was {how}", a and name, b and name
-            )
-            continue
-        found.members(at, a, b, "members", "doc")
-    for path, message, _ in mixed_dtypes(old, new):
-        found.add("NQX260", path, message)
-    for path, message, _ in mixed_dtypes(new, old):
-        found.add("NQX261", path, message)
 
 
 def new_sizes(have: Document, want: Document, struct: str = "") -> dict[str, Expression]:

@@ -25,8 +25,9 @@ from neuralqx_struct.evolution.changes import (
     Position,
     compare_fields,
 )
-from neuralqx_struct.evolution.declared_sizes import compare_choices, new_sizes
+from neuralqx_struct.evolution.declared_sizes import new_sizes
 from neuralqx_struct.evolution.differences import (
+    compare_choices,
     compare_dims,
     compare_enum,
     compare_headers,

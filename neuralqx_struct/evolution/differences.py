@@ -307,6 +307,23 @@ def compare_headers(found: Changes, old: Document, new: Document) -> None:
     found.members(("doc",), old, new, "doc")
 
 
+def compare_choices(found: Changes, old: Document, new: Document) -> None:
+    """Adds changes of choices of dtypes; fields that name one change with its members."""
+    for name in {**new.dtypes, **old.dtypes}:
+        at, a, b = ("dtypes", name), old.dtypes.get(name), new.dtypes.get(name)
+        if a is None or b is None:
+            how = "declared" if a is None else "removed"
+            found.add(
+                "NQX284", at, f"the choice of dtypes {name} was {how}", a and name, b and name
+            )
+            continue
+        found.members(at, a, b, "members", "doc")
+    for path, message, _ in mixed_dtypes(old, new):
+        found.add("NQX260", path, message)
+    for path, message, _ in mixed_dtypes(new, old):
+        found.add("NQX261", path, message)
+
+
 def _compare_uses(found: Changes, old: Mapping[str, int], new: Mapping[str, int]) -> None:
     at = ("uses",)
     for name in {**new, **old}:

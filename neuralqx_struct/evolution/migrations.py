@@ -41,7 +41,7 @@ from neuralqx_struct.evolution.plans import (
     plan,
     without_unknown,
 )
-from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.proof import prove, with_hints
 from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.formats.store import store_of
@@ -131,7 +131,7 @@ def resolve_by_plan(
         return payload, Plan(known.id, target, target, ())
     rest = {**known.others, **{other.id: other for other in others}}
     used = {i: rest[i].merged(s.documents.values()) if i in rest else s for i, s in carried.items()}
-    way = plan(known, written["version"], target, unknown=unknown)
+    way = plan(known, written["version"], target, unknown=unknown, explain=with_hints)
     everything = {**rest, **used}
     result = apply(payload, way, others=everything, report=report, trust=trust)
     result = without_unknown(result, known.at(target), unknown, report)

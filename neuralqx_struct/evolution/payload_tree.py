@@ -5,8 +5,9 @@ step). Arrays that no step touches keep their names and are not read. A new arra
 it, so a checkpoint larger than memory migrates.
 
 Example:
+    >>> from neuralqx_struct.evolution.reading import MigratedArrays
     >>> tree = {"__kind__": "struct", "type": "neuralqx.vmc_state@1:VMCState", "fields": {}}
-    >>> [place.path for place in Workspace(v1, tree, {}, v1).instances("VMCState", v1, v1)]
+    >>> [place.path for place in Workspace(v1, tree, MigratedArrays({}), v1).instances("VMCState", v1, v1)]
     [()]
 """
 
@@ -20,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Operation, Part
-from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.values import map_leaves, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
@@ -43,6 +43,8 @@ from neuralqx_struct.types.text import number_node, number_value, read_value
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from neuralqx_struct.evolution.reading import MigratedArrays
 
 Thunk = Callable[[], "np.ndarray"]
 
@@ -114,7 +116,7 @@ class Workspace:
     Attributes:
         document: The declaration that the payload conforms to when the hop starts.
         original: The payload's manifest.
-        stored: The payload's arrays.
+        arrays: The payload's arrays.
         target: The declaration that the hop leads to.
         report: Receives a diagnostic for every value that is defaulted, dropped or cast.
         function: Returns the function of a ``python`` step, if it may run.
@@ -122,15 +124,13 @@ class Workspace:
 
     document: Document
     original: Node
-    stored: Mapping[str, np.ndarray]
+    arrays: MigratedArrays
     target: Document
     report: list[Diagnostic] = field(default_factory=list)
     function: Callable[[str], Callable[[Mapping[str, Any]], Any]] = _no_function
 
     def __post_init__(self) -> None:
         self.tree: Node = copied(self.original)
-        given = self.stored
-        self.arrays = given if isinstance(given, MigratedArrays) else MigratedArrays(given)
         self.made: dict[str, LazyArray] = {}
         self._shared: dict[tuple[Any, ...], str] = {}
         self._final: dict[str, str] = {}

@@ -14,16 +14,16 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
-from neuralqx_struct.evolution.chains import Stage, result_of, stages_of, undone
+from neuralqx_struct.evolution.chains import Stage, resolution, result_of, stages_of, undone
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
-from neuralqx_struct.evolution.proof import resolved, with_hints
+from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.steps import apply_to_workspace, cost, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost
 from neuralqx_struct.evolution.steps.python import find_function
@@ -95,28 +95,37 @@ _HOPS: dict[tuple[int, int, Unknown], Hop] = {}
 _MOST_HOPS = 64
 
 
-def kept_hop(old: Document, new: Document, unknown: Unknown) -> Hop:
+#: Returns differences between two declarations with hints about steps that resolve them.
+Explain = Callable[[Document, Document, list[Difference]], list[Difference]]
+
+
+def unexplained(_old: Document, _new: Document, left: list[Difference]) -> list[Difference]:
+    """The differences themselves."""
+    return left
+
+
+def kept_hop(old: Document, new: Document, unknown: Unknown, explain: Explain) -> Hop:
     """The hop between two documents; the last ones are kept, as a program loads many bundles of one version."""
     key = (id(old), id(new), unknown)
     hop = _HOPS.get(key)
     if hop is None:
-        hop = _hop(old, new, unknown)
+        hop = _hop(old, new, unknown, explain)
         if len(_HOPS) >= _MOST_HOPS:
             _HOPS.clear()
         _HOPS[key] = hop  # it refers to both documents, so no other has their ids
     return hop
 
 
-def _hop(old: Document, new: Document, unknown: Unknown) -> Hop:
+def _hop(old: Document, new: Document, unknown: Unknown, explain: Explain) -> Hop:
     migration = new.migration_from(old.version)
     if migration is None:
-        resolution = resolved(old, new, drop=unknown != "error")
-        _require_none(resolution.problems, "NQX301", "NQX414", "NQX415")
-        stages = stages_of(old, resolution.steps, new)
+        made = resolution(old, new, drop=unknown != "error")
+        _require_none(explain(old, new, made.problems), "NQX301", "NQX414", "NQX415")
+        stages = stages_of(old, made.steps, new)
         return Hop(old, new, tuple(stages), declared=False, unknown=unknown)
     stages = stages_of(old, [item.step for item in migration.steps], new)
     result = result_of(stages, old)
-    problems = with_hints(result, new, differences(result, new))
+    problems = explain(result, new, differences(result, new))
     _require_none(problems, "NQX305", "NQX305", "NQX305")
     return Hop(old, new, tuple(stages), declared=True, unknown=unknown)
 
@@ -139,12 +148,14 @@ class Plan(NamedTuple):
         from_version: Where it starts.
         to_version: Where it leads.
         hops: The hops in order; none if the versions are the same.
+        explain: As it was given to :func:`plan`, for the plans of used schemas.
     """
 
     id: str
     from_version: int
     to_version: int
     hops: tuple[Hop, ...]
+    explain: Explain = unexplained
 
     @property
     def cost(self) -> Cost:
@@ -175,7 +186,14 @@ class Plan(NamedTuple):
 # Planning
 
 
-def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown = "error") -> Plan:
+def plan(
+    series: Series,
+    from_version: int,
+    to_version: int,
+    *,
+    unknown: Unknown = "error",
+    explain: Explain = unexplained,
+) -> Plan:
     """The hops from one version of a schema to another.
 
     Args:
@@ -183,6 +201,7 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
         from_version: The version of the payload.
         to_version: The version that is wanted; a smaller one is reached by the inverse steps.
         unknown: The treatment of stored fields that a hop without declared steps would lose.
+        explain: Adds hints to the differences in errors, such as ``proof.with_hints``.
 
     Raises:
         MigrationError: NQX422 a version on the way is unknown; NQX301 or NQX305 the steps do not lead there; NQX415 a
@@ -202,9 +221,11 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
             here = series.at(low)
             downgrade = to_version < from_version
             if downgrade and new.migration_from(low) is None:
-                hop = kept_hop(new, here, unknown)  # the old declaration reads the payload itself
+                hop = kept_hop(
+                    new, here, unknown, explain
+                )  # the old declaration reads the payload itself
             else:
-                hop = kept_hop(here, new, unknown)
+                hop = kept_hop(here, new, unknown, explain)
                 back = tuple(undone(hop.stages, new)) if downgrade else ()
                 hop = hop._replace(old=new, new=here, stages=back) if downgrade else hop
             stages = tuple(_with_used(stage, hop.new) for stage in hop.stages)
@@ -213,7 +234,7 @@ def plan(series: Series, from_version: int, to_version: int, *, unknown: Unknown
         low = new.version
     if to_version < from_version:
         hops.reverse()
-    return Plan(series.id, from_version, to_version, tuple(hops))
+    return Plan(series.id, from_version, to_version, tuple(hops), explain)
 
 
 def _with_used(stage: Stage, new: Document) -> Stage:
@@ -286,9 +307,11 @@ def apply(
     report = [] if report is None else report
     require_bounded(payload.document["manifest"], sum(1 + len(hop.stages) for hop in plan.hops))
     for hop in plan.hops:
-        for used in _used_plans(payload, hop, others or {}):
+        for used in _used_plans(payload, hop, others or {}, plan.explain):
             payload = apply(payload, used, others=others, report=report, trust=trust)
-        payload = _applied(payload, hop, [*_enum_steps(hop, others or {})], report, trust)
+        payload = _applied(
+            payload, hop, [*_enum_steps(hop, others or {}, plan.explain)], report, trust
+        )
     identity = payload.document.get("schema") or {}
     if not plan.hops or identity.get("id") != plan.id:
         return payload
@@ -304,7 +327,9 @@ def with_members(document: Mapping[str, Any], **members: Any) -> dict[str, Any]:
     return replaced
 
 
-def _used_plans(payload: Payload, hop: Hop, others: Mapping[str, Series]) -> list[Plan]:
+def _used_plans(
+    payload: Payload, hop: Hop, others: Mapping[str, Series], explain: Explain
+) -> list[Plan]:
     """The plans for instances of used schemas whose versions the hop changes."""
     wanted = hop.new.used_versions
     found: set[tuple[str, int]] = set()
@@ -317,19 +342,23 @@ def _used_plans(payload: Payload, hop: Hop, others: Mapping[str, Series]) -> lis
         if identity not in others:
             message = f"expected the schema {identity}, which {hop.new.id} uses, got neither its files nor its documents"
             raise MigrationError(message, code="NQX404")
-        way = plan(others[identity], version, wanted[identity], unknown=hop.unknown)
-        plans.append(way)
+        ends = version, wanted[identity]
+        plans.append(plan(others[identity], *ends, unknown=hop.unknown, explain=explain))
     return plans
 
 
-def _enum_steps(hop: Hop, others: Mapping[str, Series]) -> Iterator[tuple[Step, Document]]:
+def _enum_steps(
+    hop: Hop, others: Mapping[str, Series], explain: Explain
+) -> Iterator[tuple[Step, Document]]:
     """Yields the steps of used schemas on enums that fields of this schema name, each with the document it starts from."""
     ends = hop.new.used_versions
     for identity, start in hop.old.used.items():
         end = ends.get(identity, start.version)
         if end == start.version or identity not in others:
             continue
-        for each in plan(others[identity], start.version, end, unknown=hop.unknown).hops:
+        versions = start.version, end
+        way = plan(others[identity], *versions, unknown=hop.unknown, explain=explain)
+        for each in way.hops:
             for stage in each.stages:
                 step = kind(stage.step).in_enum(stage.step, identity)
                 if step is not None:
@@ -350,7 +379,9 @@ def _applied(
         for name in kind(step).functions(step)
     }
     manifest, find = payload.document["manifest"], functions.__getitem__
-    workspace = Workspace(hop.old, manifest, payload.arrays, hop.new, report, find)
+    given = payload.arrays
+    held = given if isinstance(given, MigratedArrays) else MigratedArrays(given)
+    workspace = Workspace(hop.old, manifest, held, hop.new, report, find)
     for step, before in enum_steps:
         apply_to_workspace(workspace, step, before, before)
     for stage in hop.stages:

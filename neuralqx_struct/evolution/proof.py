@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.chains import (
-    Resolution,
     Stage,
     defaulted,
     migration_path,
@@ -28,31 +27,6 @@ from neuralqx_struct.evolution.steps.operations import Scope
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document
-
-
-def resolved(old: Document, new: Document, *, drop: bool = False) -> Resolution:
-    """Resolves a hop by aliases, defaults and exact promotion; by nothing else.
-
-    Args:
-        old: The declaration that payloads conform to.
-        new: The wanted one.
-        drop: Remove stored fields that the new version lacks, instead of reporting them.
-
-    Raises:
-        SchemaError: NQX321: there are too many differences for the size of the declarations.
-
-    Example:
-        >>> resolved(v1, v1).problems
-        []
-    """
-    made = resolution(old, new, drop=drop)
-    left = differences(made.document, new)
-    if left:  # a migration has to resolve every difference, these too
-        listed = {each.path for each in left}
-        others = [each for each in differences(old, new) if not (drop and each.extra)]
-        left += [each for each in others if each.path not in listed]
-    made.problems = with_hints(old, new, left)
-    return made
 
 
 def with_hints(old: Document, new: Document, left: list[Difference]) -> list[Difference]:
@@ -94,8 +68,9 @@ def _proved(old: Document, new: Document) -> list[Diagnostic]:
     if migration is None:
         versions = f"from version {old.version} to {new.version}"
         why = f"no migration {versions} is declared; aliases, defaults and exact promotion do not suffice"
-        made = resolved(old, new)
-        found = [problem.to_diagnostic("NQX301") for problem in made.problems]
+        made = resolution(old, new)
+        left = with_hints(old, new, made.problems)
+        found = [problem.to_diagnostic("NQX301") for problem in left]
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
         if found:
             return found

@@ -25,6 +25,7 @@ from neuralqx_struct.evolution.chains import Stage, defaulted, result_of, settle
 from neuralqx_struct.evolution.differences import differences, doubts
 from neuralqx_struct.evolution.limits import broken_limits
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, plan
+from neuralqx_struct.evolution.proof import with_hints
 from neuralqx_struct.evolution.steps import apply_to_document, kind
 from neuralqx_struct.evolution.trial import (
     IN_LINT,
@@ -183,7 +184,7 @@ class Reading:
         """Compares structure, and limits if they are asked for, also of used schemas."""
         try:
             versions = self.writer.version, self.reader.version
-            self.way = plan(self.known, *versions, unknown=self.unknown)
+            self.way = plan(self.known, *versions, unknown=self.unknown, explain=with_hints)
             self.compare_structure(self.way.hops)
         except (MigrationError, SchemaError) as error:
             self.found += error.diagnostics

@@ -123,6 +123,12 @@ def extent(size: int | str) -> Expression:
     return parse(str(size))
 
 
+def plain_size(size: Extent) -> int | str:
+    """A size as a step writes it: a number, or the text of an expression."""
+    text = str(size)
+    return int(text) if text.isdecimal() else text
+
+
 def constant(size: Extent) -> int | None:
     """The number that an extent is, or None."""
     if size is ...:
@@ -164,6 +170,12 @@ def substitute(declared: Type, names: Mapping[str, Expression]) -> Type:
         return from_ast(_replaced(size, names))
 
     return map_sizes(declared, bound)
+
+
+def binding(document: Document, use: Type) -> dict[str, Expression]:
+    """The expressions of a struct's parameters where a type uses it."""
+    struct = document.structs.get(use.refers)
+    return dict(zip(struct.params if struct else [], use.arguments, strict=False))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

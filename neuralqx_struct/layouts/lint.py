@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from neuralqx_struct.dtypes import DTYPES
+from neuralqx_struct.dtypes import DTYPES, KEY_WORDS
 from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SchemaError, Severity, did_you_mean
 from neuralqx_struct.evolution.sizes import equations, extent, shown_sizes
-from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule, read_layout
 from neuralqx_struct.layouts.coverage import claim_findings
 from neuralqx_struct.layouts.forms import Form, Shape

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from neuralqx_struct.dtypes import KEY_WORDS
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution.sizes import extent
-from neuralqx_struct.evolution.steps.keys import KEY_WORDS
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule
 from neuralqx_struct.layouts.forms import Form, Shape

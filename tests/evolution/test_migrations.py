@@ -13,6 +13,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.errors import MigrationError, SchemaError, SerializationError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.migrations import apply, migrate, plan, prove, resolve
+from neuralqx_struct.evolution.proof import with_hints
 from neuralqx_struct.evolution.sizes import shown_sizes
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.manifest.payload import Payload, check
@@ -377,7 +378,7 @@ def test_proof_suggests_a_rename_on_both_sides():
 def test_a_suggestion_is_shown_in_full_where_only_one_of_its_fields_is():
     versions = series_of([doc({"w": "float32[n]"}), doc({"v": "float32[n]"}, 2)])
     with pytest.raises(MigrationError) as caught:
-        plan(versions, 1, 2, unknown="drop")
+        plan(versions, 1, 2, unknown="drop", explain=with_hints)
     (found,) = caught.value.diagnostics
     assert "`- rename: {field: w, to: v}`" in found.hint
 

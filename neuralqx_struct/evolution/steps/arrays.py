@@ -17,7 +17,7 @@ from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes, roun
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.lazy_arrays import Casting, Reshaping, Transposition
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
-from neuralqx_struct.evolution.sizes import constant, extent, same_size, total
+from neuralqx_struct.evolution.sizes import constant, extent, plain_size, same_size, total
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -250,12 +250,6 @@ def _reshape_back(step: Reshape, scope: Scope, after: Document) -> list[Step]:
         message = "expected one declared shape to go back to, got any"
         refuse("NQX307", "field", message, "declare the shape in the old version")
     return [Reshape(field=step.field, shape=[*map(plain_size, first)])]
-
-
-def plain_size(size: Extent) -> int | str:
-    """A size as a step writes it: a number, or the text of an expression."""
-    text = str(size)
-    return int(text) if text.isdecimal() else text
 
 
 def _suggest_reshape(gap: Gap) -> Iterator[Step]:

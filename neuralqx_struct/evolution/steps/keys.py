@@ -8,8 +8,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
+from neuralqx_struct.dtypes import KEY_WORDS
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.sizes import constant, extent
@@ -29,9 +30,6 @@ from neuralqx_struct.schema.migration import Step, UnwrapKey, WrapKey
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Array, Key, Node, Type, walk_type
 from neuralqx_struct.types.text import format_type
-
-#: How many uint32 words a key of each implementation has (jax.random.key_impl, JAX documentation "Random numbers").
-KEY_WORDS: Mapping[str, int] = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}
 
 
 def _wrap_key(step: WrapKey, scope: Scope) -> Document:

@@ -13,12 +13,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, ParamSpec, Protocol, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+)
 
 from pydantic import ValidationError
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
-from neuralqx_struct.evolution.payload_tree import Place
 from neuralqx_struct.evolution.renamed_words import Words
 from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.expressions import Expression
@@ -30,6 +40,9 @@ from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDecla
 from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
 from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.text import format_type, read_value, union_of
+
+if TYPE_CHECKING:
+    from neuralqx_struct.evolution.payload_tree import Place
 
 #: Bytes that a step moves: none but the manifest's; those of the arrays it names, one at a time; any that its function reads.
 Cost = Literal["manifest", "streaming", "opaque"]

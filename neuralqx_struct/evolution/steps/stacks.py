@@ -13,12 +13,11 @@ from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from neuralqx_struct.dtypes import KEY_WORDS
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.lazy_arrays import Joined, Window
 from neuralqx_struct.evolution.payload_tree import CHOOSES, TAKES, Place, computed, constant
-from neuralqx_struct.evolution.sizes import extent, same_size, substitute
-from neuralqx_struct.evolution.steps.arrays import plain_size
-from neuralqx_struct.evolution.steps.keys import KEY_WORDS
+from neuralqx_struct.evolution.sizes import binding, extent, plain_size, same_size, substitute
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -28,7 +27,6 @@ from neuralqx_struct.evolution.steps.operations import (
     only_branch,
     refuse,
 )
-from neuralqx_struct.evolution.steps.structs import binding
 from neuralqx_struct.evolution.values import marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (

@@ -13,7 +13,7 @@ from typing import Any
 
 from neuralqx_struct.evolution.declared_sizes import facing_sizes
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.sizes import same_type, substitute
+from neuralqx_struct.evolution.sizes import binding, same_type, substitute
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -31,12 +31,6 @@ from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDecla
 from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type
-
-
-def binding(document: Document, use: Type) -> dict[str, Expression]:
-    """The expressions of a struct's parameters where a type uses it."""
-    struct = document.structs.get(use.refers)
-    return dict(zip(struct.params if struct else [], use.arguments, strict=False))
 
 
 def _apart(scope: Scope, destination: str, bind: Mapping[str, Expression]) -> dict[str, Expression]:

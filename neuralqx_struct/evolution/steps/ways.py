@@ -23,12 +23,12 @@ from neuralqx_struct.evolution.payload_tree import TAKES, Place, computed
 from neuralqx_struct.evolution.sizes import (
     constant,
     extent,
+    plain_size,
     readable_as,
     same_size,
     same_type,
     total,
 )
-from neuralqx_struct.evolution.steps.arrays import plain_size
 from neuralqx_struct.evolution.steps.operations import Scope, array_branch, may_stop, refuse
 from neuralqx_struct.evolution.values import (
     COMPLEX_OF,

@@ -15,9 +15,9 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.sizes import equations, readable_as, same_type, substitute
+from neuralqx_struct.evolution.sizes import binding, equations, readable_as, same_type, substitute
 from neuralqx_struct.evolution.steps.operations import Candidate
-from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of
+from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of, with_fields
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
@@ -57,7 +57,7 @@ class Holder:
     def types(self, document: Document) -> dict[str, Type]:
         """The types of ``leaves`` where the field is; without those whose sizes become too long."""
         struct = document.structs[self.struct]
-        bind = dict(zip(struct.params, self.declared.arguments, strict=False))
+        bind = binding(document, self.declared)
         found = {}
         for leaf in self.leaves:
             with contextlib.suppress(SchemaError):
@@ -329,12 +329,6 @@ def _flattened(
             trial.have = _with_own_sizes(after, name, holder, document, other)
             found.append(holder)
     return trial.have, found
-
-
-def with_fields(document: Document, name: str, fields: Mapping[str, FieldDeclaration]) -> Document:
-    """The declaration with other fields for a struct."""
-    made = document.structs[name].model_copy(update={"fields": dict(fields)})
-    return document.model_copy(update={"structs": {**document.structs, name: made}})
 
 
 def _with_own_sizes(

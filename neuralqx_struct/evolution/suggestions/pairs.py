@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -17,10 +17,9 @@ from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.sizes import substitute
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
 from neuralqx_struct.evolution.steps.operations import MOST_FIELDS, Candidate, Edit
-from neuralqx_struct.evolution.suggestions.flat import with_fields
-from neuralqx_struct.evolution.suggestions.work import Work
+from neuralqx_struct.evolution.suggestions.work import Work, edit_of, with_fields
 from neuralqx_struct.schema.migration import Step
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import sizes_of_struct
 
 
@@ -150,42 +149,6 @@ def _kept(name: str, work: Work) -> Iterator[Candidate]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Edits.
-
-
-def edit_of(name: str, work: Work, have: Document | None = None) -> Edit:
-    """A struct with the fields that only one version has.
-
-    Args:
-        name: The struct.
-        work: Both versions.
-        have: The declaration to start from, if not that of ``work``.
-    """
-    start = have or work.have
-    old, new = start.structs[name].stored, work.want.structs[name].stored
-    gone = {field: d for field, d in old.items() if field not in new}
-    come = {field: d for field, d in new.items() if field not in old}
-
-    def change(
-        field: str, wanted: FieldDeclaration, before: Sequence[Step]
-    ) -> Iterator[list[Step]]:
-        after = work.after(before)
-        if after is None or field not in after.structs[name].stored:
-            return
-        if work.has(after, name, field, wanted):
-            yield []
-        else:
-            yield from work.ways_to(name, field, wanted, after)
-
-    return Edit(
-        name=name,
-        have=start,
-        want=work.want,
-        gone=gone,
-        come=come,
-        known=work.known_after(start, name),
-        apply=work.after,
-        change=change,
-    )
 
 
 def _with_stuck(edit: Edit, work: Work) -> Edit:

@@ -18,7 +18,7 @@ from neuralqx_struct.evolution.declared_sizes import new_sizes
 from neuralqx_struct.evolution.sizes import equations, extent, readable_as
 from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, kind, step_text
 from neuralqx_struct.evolution.steps.additions import values_for
-from neuralqx_struct.evolution.steps.operations import Gap, Scope
+from neuralqx_struct.evolution.steps.operations import Edit, Gap, Scope
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Step
@@ -300,3 +300,45 @@ def _sort(steps: Iterable[Step]) -> tuple[str, ...]:
     """A key that chains share which differ in details alone."""
     words = (f"{step.name} {loses_values(step)} {getattr(step, 'axis', '')}" for step in steps)
     return tuple(sorted(words))
+
+
+def edit_of(name: str, work: Work, have: Document | None = None) -> Edit:
+    """A struct with the fields that only one version has.
+
+    Args:
+        name: The struct.
+        work: Both versions.
+        have: The declaration to start from, if not that of ``work``.
+    """
+    start = have or work.have
+    old, new = start.structs[name].stored, work.want.structs[name].stored
+    gone = {field: d for field, d in old.items() if field not in new}
+    come = {field: d for field, d in new.items() if field not in old}
+
+    def change(
+        field: str, wanted: FieldDeclaration, before: Sequence[Step]
+    ) -> Iterator[list[Step]]:
+        after = work.after(before)
+        if after is None or field not in after.structs[name].stored:
+            return
+        if work.has(after, name, field, wanted):
+            yield []
+        else:
+            yield from work.ways_to(name, field, wanted, after)
+
+    return Edit(
+        name=name,
+        have=start,
+        want=work.want,
+        gone=gone,
+        come=come,
+        known=work.known_after(start, name),
+        apply=work.after,
+        change=change,
+    )
+
+
+def with_fields(document: Document, name: str, fields: Mapping[str, FieldDeclaration]) -> Document:
+    """The declaration with other fields for a struct."""
+    made = document.structs[name].model_copy(update={"fields": dict(fields)})
+    return document.model_copy(update={"structs": {**document.structs, name: made}})

@@ -22,6 +22,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from neuralqx_struct.dtypes import KEY_WORDS
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
@@ -670,8 +671,7 @@ class Draw:
     def key(self, impl: str | None, shape: Sequence[int]) -> DrawnKey:
         """Random keys."""
         impl = impl or "threefry2x32"
-        words = 2 if impl == "threefry2x32" else 4
-        return DrawnKey(impl, self.array("uint32", (*shape, words)))
+        return DrawnKey(impl, self.array("uint32", (*shape, KEY_WORDS.get(impl, 4))))
 
     # --- numbers and text ------------------------------------------------------------------------------------------
 
