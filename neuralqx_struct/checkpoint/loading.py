@@ -162,7 +162,8 @@ def load(
         progress: Called with bytes read and bytes in all.
         raw: Return nested dicts, lists and arrays, without classes and without a schema: the fields of a Struct, a
             dataclass or a namedtuple are a dict; tuples, sets and deques are lists, and as keys of dicts they are tuples.
-            ``load_cls``, ``unknown``, ``fill`` and ``like`` then have no effect.
+            ``load_cls``, ``unknown``, ``fill`` and ``like`` then have no effect, but ``report`` warns of another version than that
+            of the class.
         dtype: A dtype for all floating arrays, or a mapping from dtypes or families (``floating``, ``integer``) to
             dtypes, such as ``{"float32": "bfloat16"}``. Arrays are converted after the steps of migrations; ``report``
             receives each. Floating and complex numbers are rounded, whole numbers that do not fit are an error. Random

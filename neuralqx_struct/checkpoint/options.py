@@ -248,7 +248,7 @@ def decode_options(given: ReadOptions) -> DecodeOptions:
     if unknown not in ("error", "warn", "drop"):
         raise ValueError(f"unknown=: expected 'error', 'warn' or 'drop', got {unknown!r}")
     if raw:
-        load_cls, fill, like = None, None, None
+        fill, like = None, None
     if load_cls is None and is_struct(like):
         load_cls = type(like)
     if load_cls is not None:

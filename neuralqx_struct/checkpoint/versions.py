@@ -50,9 +50,23 @@ def in_versions_of_reader(
         MigrationError: There is no migration, or the payload does not allow it.
     """
     if options.raw:
-        return payload, options
+        _note_other_version(payload, options)
+        return payload, replace(options, root=None)
     payload, known = _migrated(payload, options)
     return payload, _with_classes(options, known)
+
+
+def _note_other_version(payload: Payload, options: DecodeOptions) -> None:
+    """Reports names of another version than that of the class, which a raw load leaves as they are."""
+    target = None if options.root is None else document_of(stored_class(options.root))
+    stored = payload.document.get("schema") or {"id": "no schema", "version": ""}
+    if target is None or (stored["id"], stored["version"]) == (target.id, target.version):
+        return
+    got = f"{stored['id']} {stored['version']}".rstrip()
+    message = f"expected {target.id} {target.version}, got {got}, which raw=True leaves as it is"
+    hint = "load it without raw=True for the names and values of the version that was asked for"
+    found = Diagnostic("NQX422", "warning", message, path="$.schema", hint=hint)
+    options.report.append(found)
 
 
 def _migrated(payload: Payload, options: DecodeOptions) -> tuple[Payload, Mapping[str, Series]]:

@@ -73,6 +73,16 @@ def test_a_plain_bundle_loads_under_a_schema_and_is_migrated(name, folder, tmp_p
     assert s.validate(path, folder) == []
 
 
+def test_a_raw_load_under_a_schema_warns_of_names_of_another_version(folder, tmp_path):
+    schema, report = s.load_schema(folder), []
+    paths = [s.export(PLAIN["list"], tmp_path / "plain"), tmp_path / "typed", tmp_path / "new"]
+    s.convert(paths[0], paths[1], schema=folder)
+    s.migrate(paths[0], paths[2], schema=folder)
+    for path in paths:
+        assert schema.load(path, raw=True, report=report).keys() == s.load(path, raw=True).keys()
+    assert [(d.code, d.severity, d.path) for d in report] == 2 * [("NQX422", "warning", "$.schema")]
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_convert_and_migrate_write_what_names_the_schema(name, folder, tmp_path):
     path = s.export(PLAIN[name], tmp_path / "plain")
