@@ -104,7 +104,7 @@ def unexplained(_old: Document, _new: Document, left: list[Difference]) -> list[
     return left
 
 
-def kept_hop(old: Document, new: Document, unknown: Unknown, explain: Explain) -> Hop:
+def kept_hop(old: Document, new: Document, unknown: Unknown, explain: Explain = unexplained) -> Hop:
     """The hop between two documents; the last ones are kept, as a program loads many bundles of one version."""
     key = (id(old), id(new), unknown)
     hop = _HOPS.get(key)

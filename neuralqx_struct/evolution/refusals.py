@@ -114,6 +114,10 @@ def stops(
     return stopping, [there.comparison, *([back.comparison] if in_doubt else [])]
 
 
+#: The codes of sizes and constraints in payloads, where limits of the reader refuse a payload.
+_OF_LIMITS = frozenset({"NQX412", "NQX413", "NQX416"})
+
+
 @dataclass(slots=True, eq=False)
 class Reading:
     """The comparison of what one version writes with what another one reads.
@@ -276,6 +280,9 @@ class Reading:
             return self.doubts  # found by the comparison
         if trial.by_step:
             return [self.stop_at(problem, "error"), *self.doubts]
+        if problem.code not in _OF_LIMITS:
+            hint = "write steps that make them as the new version declares them, such as a `python` step"
+            return [self.example(problem.code, "error", self.reader, problem, hint), *self.doubts]
         example = f"got one that is refused\n{problem.path}: {problem.message}"
         if self.doubts:
             first, *others = self.doubts

@@ -8,6 +8,7 @@ from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.refusals import judged
 from neuralqx_struct.evolution.steps import apply_to_document, cost, step_text
 from neuralqx_struct.schema.series import series_of
 from tests.builders import doc, every, payload, value
@@ -73,6 +74,15 @@ def test_a_removal_is_undone_by_a_copy():
     back = apply(there, plan(series_of([old, new]), 2, 1))
     fields = back.document["manifest"]["fields"]
     assert fields["ema"] == fields["params"]
+
+
+def test_a_verdict_names_the_new_field_that_a_copy_lacks_inside():
+    """A struct that holds structs of its own kind: copies hold them as they were before the step."""
+    old = doc({"inner": "list[A]"})
+    new = doc({"inner": "list[A]", "ema": "list[A]"}, 2, [steps.add(field="ema", copy_of="inner")])
+    (found,), _ = judged(series_of([old, new]), old, new, "error", steps=True)
+    assert (found.code, found.path) == ("NQX414", "$.structs.A.fields.ema")
+    assert "$.ema[0].ema" in found.message and "python" in found.hint
 
 
 def test_files_write_copy_and_like():

@@ -252,17 +252,17 @@ def test_the_work_is_bounded():
 
 RESULTS = {
     "half of an int as a float": ("int", "float", "y / 2", set()),
-    "half of an int as an int": ("int", "int", "y / 2", {"NQX270"}),
+    "half of an int as an int": ("int", "int", "y / 2", {"NQX411"}),
     "half of an even int as an int": ({"type": "int", "multiple_of": 2}, "int", "y / 2", set()),
     "the sum of whole numbers": ("int32[3]", {"type": "int", "kind": "static"}, "sum(y)", set()),
     "the sum of other numbers": (
         "float32[3]",
         {"type": "int", "kind": "static"},
         "sum(y)",
-        {"NQX270"},
+        {"NQX411"},
     ),
     "lists of numbers": ("list[P]", "list[float]", "y.z", set()),
-    "lists of other numbers": ("list[P]", "list[int]", "y.z", {"NQX270"}),
+    "lists of other numbers": ("list[P]", "list[int]", "y.z", {"NQX411"}),
 }
 
 
