@@ -87,15 +87,18 @@ class Following:
             self.structs[given.to] = self.structs.pop(given.struct, given.struct)
         origins: dict[str, dict[str, Origin]] = {}
         for struct, declaration in stage.after.structs.items():
-            if declaration is stage.before.structs.get(struct):
-                origins[struct] = self.origins.get(struct, {})
+            held, before = self.origins.get(struct, {}), stage.before.structs.get(struct)
+            if declaration is before:
+                origins[struct] = held
                 continue
-            origins[struct] = {
-                name: self.origin(*moves[struct, name])
-                if (struct, name) in moves
-                else self._changed(stage, struct, name)
-                for name in declaration.fields
-            }
+            was = {} if before is None else before.fields
+            made = origins[struct] = {**held}
+            for name in held.keys() - declaration.fields.keys():
+                del made[name]
+            # A step changes few of the fields, of which there may be a thousand.
+            for name in [n for n, each in declaration.fields.items() if was.get(n) is not each]:
+                place = moves.get((struct, name))
+                made[name] = self.origin(*place) if place else self._changed(stage, struct, name)
         words = dict(record.words(step, stage.before))
         for (struct, name), names in words.items():
             known = self.origin(struct, name)
@@ -107,11 +110,8 @@ class Following:
         self.origins = origins
 
     def _changed(self, stage: Stage, struct: str, name: str) -> Origin:
-        """The origin of a field of a struct that a step changed, at the place where it was before."""
+        """The origin of a field that a step changed, at the place where it was before."""
         known, before = self.origin(struct, name), stage.before.structs.get(struct)
-        now = stage.after.structs[struct].fields[name]
-        if before is not None and before.fields.get(name) is now:
-            return known
         step, record = stage.step, kind(stage.step)
         here = (struct, name) == (step.within or stage.before.root, getattr(step, "field", None))
         writes = tuple(record.writes(step))
@@ -200,10 +200,10 @@ def _gone(stage: Stage, moves: Mapping[FieldPlace, FieldPlace]) -> Iterator[Fiel
         after = stage.after.structs.get(struct)
         if after is declaration:
             continue
-        for name, each in declaration.stored.items():
-            is_led = (struct, name) in kept or (struct == owner and name in leading)
-            same = after is not None and after.fields.get(name) is each
-            if not same and not is_led:
+        now = {} if after is None else after.fields
+        changed = [n for n, each in declaration.fields.items() if now.get(n) is not each]
+        for name in [n for n in changed if declaration.fields[n].stored]:
+            if (struct, name) not in kept and not (struct == owner and name in leading):
                 yield struct, name
 
 
