@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from neuralqx_struct.bundle.forms import form_of, new_bundle
 from neuralqx_struct.bundle.members import NewBundle
@@ -40,7 +40,15 @@ from neuralqx_struct.places.urls import Place, place_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How a bundle is written: the arguments of :func:`write`, passed whole to all that write."""
+    """How a bundle is written, passed whole to all that write.
+
+    Attributes:
+        overwrite: Replace an existing bundle; nothing but a bundle is ever replaced.
+        store: The store of the arrays.
+        compress: Compress the arrays; they can then not be mapped.
+        progress: Called with (bytes done, bytes in all).
+        limits: Sizes above which it is refused; readers of a larger one need them too.
+    """
 
     overwrite: bool = False
     store: str = "npz"
@@ -54,26 +62,13 @@ class WriteOptions:
         return self.limits or DEFAULT_LIMITS
 
 
-def write(
-    path: str | Place,
-    payload: Payload,
-    *,
-    overwrite: bool = False,
-    store: str = "npz",
-    compress: bool = False,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-) -> Path:
+def write(path: str | Place, payload: Payload, **options: Any) -> Path:
     """Writes a bundle, completely or not at all: a folder, or with the suffix ``.zip`` one file.
 
     Args:
         path: The target, a path or a URL; missing parents are made.
         payload: The manifest and the arrays.
-        overwrite: Replace an existing bundle; nothing but a bundle is ever replaced.
-        store: The store of the arrays.
-        compress: Compress the arrays; they can then not be mapped.
-        progress: Called with (bytes done, bytes in all).
-        limits: Sizes above which it is refused; readers of a larger one need them too.
+        **options: The members of :class:`WriteOptions`.
 
     Returns:
         The path.
@@ -83,14 +78,7 @@ def write(
         BundleWriteError: The system refused a write; the target is unchanged.
         SerializationError: The payload is not sound, or could not be read back within the limits.
     """
-    options = WriteOptions(
-        overwrite=overwrite,
-        store=store,
-        compress=compress,
-        progress=progress,
-        limits=limits,
-    )
-    return written(place_of(path), payload, options)
+    return written(place_of(path), payload, WriteOptions(**options))
 
 
 def written(path: Place, payload: Payload, options: WriteOptions) -> Path:

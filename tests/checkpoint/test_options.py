@@ -6,8 +6,6 @@ from dataclasses import MISSING, fields
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct import bundle
-from neuralqx_struct.bundle.writing import WriteOptions
 from neuralqx_struct.checkpoint import ExportKeywords, LoadKeywords, ReadKeywords
 from neuralqx_struct.checkpoint.options import ExportOptions, LoadOptions, ReadOptions
 
@@ -24,10 +22,7 @@ def members(record):
     }
 
 
-@pytest.mark.parametrize(
-    ("function", "record"),
-    [(s.load, LoadOptions), (s.export, ExportOptions), (bundle.write, WriteOptions)],
-)
+@pytest.mark.parametrize(("function", "record"), [(s.load, LoadOptions), (s.export, ExportOptions)])
 def test_the_record_has_the_keywords_of_the_function(function, record):
     assert keywords(function) == members(record)
 
