@@ -152,7 +152,7 @@ WRONG = [
     ("NQX413", "$.inner.b", "n=4", lambda d: [n.update(shape=[4]) for n in (d["manifest"]["fields"]["x"], d["arrays"]["x"])]),
     ("NQX411", "$.step", "expected int", lambda d: d["manifest"]["fields"].update(step="7")),
     ("NQX421", "$.colour", "red, green", lambda d: d["manifest"]["fields"].update(colour="blue")),
-    ("NQX414", "$.step", "got nothing", lambda d: d["manifest"]["fields"].pop("step")),
+    ("NQX414", "$.step", "got none", lambda d: d["manifest"]["fields"].pop("step")),
     ("NQX415", "$.extra", "'extra'", lambda d: d["manifest"]["fields"].update(extra=1)),
     ("NQX411", "$", "lab.point@1:Point", lambda d: d.update(manifest={"__kind__": "list", "items": []})),
     ("NQX411", "$", "lab.point@1:Point", lambda d: d["manifest"].update(type="other.mod:Thing")),
