@@ -44,7 +44,9 @@ SPLIT = StepKind(
     inverse=lambda step, scope, _: [WAYS[step.how].unsplit(step, scope)],
     cost="streaming",
     spares_arrays=lambda step: WAYS[step.how].spares_arrays,
-    places=lambda step: WAYS[step.how].split_places(step),
+    places=lambda step: {
+        to: path for path, to in WAYS[step.how].places([*step.into], step.field).items()
+    },
     review=lambda step, scope: WAYS[step.how].review_split(step, scope),
 )
 
@@ -93,7 +95,7 @@ MERGE = StepKind(
     candidates=_candidates,
     is_undone=True,
     question=lambda _: "does its axis of 2 hold the real and then the imaginary part?",
-    places=lambda step: WAYS[step.how].merged_places(step),
+    places=lambda step: WAYS[step.how].places(step.fields, step.into),
     review=lambda step, scope: WAYS[step.how].review_merge(step, scope),
 )
 

@@ -48,68 +48,20 @@ from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.types import Array, DictOf, Extent, ListOf, Node, TupleOf, Type
 from neuralqx_struct.types.text import format_type
 
-
-class Way(ABC):
-    """One of the ways; the members are those of :class:`~neuralqx_struct.evolution.steps.operations.StepKind`."""
-
-    spares_arrays: ClassVar[bool] = False
-
-    @abstractmethod
-    def split(self, step: Split, scope: Scope) -> Document:
-        """The declaration after one field became several."""
-
-    @abstractmethod
-    def split_nodes(self, step: Split, place: Place) -> Node:
-        """The instance after that."""
-
-    @abstractmethod
-    def unsplit(self, step: Split, scope: Scope) -> Merge:
-        """The step that undoes a split."""
-
-    @abstractmethod
-    def merge(self, step: Merge, scope: Scope) -> Document:
-        """The declaration after several fields became one."""
-
-    @abstractmethod
-    def merge_nodes(self, step: Merge, place: Place) -> Node:
-        """The instance after that."""
-
-    @abstractmethod
-    def unmerge(self, step: Merge, scope: Scope, after: Document) -> Split:
-        """The step that undoes a merge."""
-
-    def split_places(self, step: Split) -> Places:
-        """The inverse of :meth:`merged_places`."""
-        return {to: path for path, to in self._places([*step.into], step.field).items()}
-
-    def merged_places(self, step: Merge) -> Places:
-        """The new places of fields whose values do not change."""
-        return self._places(step.fields, step.into)
-
-    def _places(self, parts: Sequence[str], whole: str) -> Places:
-        return {}
-
-    def review_split(self, step: Split, scope: Scope) -> Iterator[Diagnostic]:
-        """Yields NQX320 where values may be others than those that are split."""
-        yield from ()
-
-    def review_merge(self, step: Merge, scope: Scope) -> Iterator[Diagnostic]:
-        """Yields NQX320 where values may be others than those that are merged."""
-        yield from ()
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Arrays.
 
 
-class ArrayWay(Way):
+class ArrayWay(ABC):
     """A way in which arrays are one array.
 
     Attributes:
+        spares_arrays: True if no array is read.
         new_axis: True if the whole array has an axis that its parts do not have.
         made: How the whole array is made of its parts, in words.
     """
 
+    spares_arrays: ClassVar[bool] = False
     new_axis: ClassVar[bool] = False
     made: ClassVar[str] = ""
 
@@ -120,6 +72,14 @@ class ArrayWay(Way):
     def words(self, whole: str, parts: Sequence[str], axis: int) -> str:
         """A sentence about the fields."""
         return f"{whole} {self.made} {' and then '.join(parts)}, along axis {axis}"
+
+    def places(self, parts: Sequence[str], whole: str) -> Places:
+        """The places in the whole of parts whose values it keeps."""
+        return {}
+
+    def review_split(self, step: Split, scope: Scope) -> Iterator[Diagnostic]:
+        """Yields NQX320 where values may be others than those that are split."""
+        yield from ()
 
     @abstractmethod
     def parts(self, step: Split, array: Array, scope: Scope) -> dict[str, Array]:
@@ -412,7 +372,7 @@ def _check_shapes(arrays: Sequence[Array], free: int | None, known: Mapping[str,
 
 
 @dataclass(frozen=True)
-class Collection(Way):
+class Collection:
     """A list or a tuple whose values may be fields of a struct.
 
     Attributes:
@@ -429,9 +389,9 @@ class Collection(Way):
     alone: bool = False
     order: str = "in this order"
 
-    spares_arrays = True
+    spares_arrays: ClassVar[bool] = True
 
-    def _places(self, parts: Sequence[str], whole: str) -> Places:
+    def places(self, parts: Sequence[str], whole: str) -> Places:
         return {(name,): (whole, index) for index, name in enumerate(parts)}
 
     def items(self, nodes: Mapping[str, Node]) -> list[Any]:
@@ -495,6 +455,9 @@ class Collection(Way):
     def unsplit(self, step: Split, scope: Scope) -> Merge:
         return Merge(fields=[*step.into], into=step.field, how=step.how)
 
+    def review_merge(self, step: Merge, scope: Scope) -> Iterator[Diagnostic]:
+        yield from ()
+
     def merge(self, step: Merge, scope: Scope) -> Document:
         scope.require_free(step.into, "into", leaving=step.fields)
         sources = [scope.field(name, "fields") for name in step.fields]
@@ -522,7 +485,7 @@ class Collection(Way):
 class KeyedCollection(Collection):
     """A dict, whose keys are the names of the fields; no path reaches one value of it."""
 
-    def _places(self, parts: Sequence[str], whole: str) -> Places:
+    def places(self, parts: Sequence[str], whole: str) -> Places:
         return {}
 
     def items(self, nodes: Mapping[str, Node]) -> list[Any]:
@@ -559,4 +522,4 @@ ARRAYS: Final[Mapping[str, ArrayWay]] = {
     "stack": Stacked(),
     "complex": Parts(),
 }
-WAYS: Final[Mapping[str, Way]] = {**ARRAYS, **COLLECTIONS}
+WAYS: Final[Mapping[str, ArrayWay | Collection]] = {**ARRAYS, **COLLECTIONS}
