@@ -221,9 +221,8 @@ def plan(
             here = series.at(low)
             downgrade = to_version < from_version
             if downgrade and new.migration_from(low) is None:
-                hop = kept_hop(
-                    new, here, unknown, explain
-                )  # the old declaration reads the payload itself
+                # The old declaration reads the payload itself.
+                hop = kept_hop(new, here, unknown, explain)
             else:
                 hop = kept_hop(here, new, unknown, explain)
                 back = tuple(undone(hop.stages, new)) if downgrade else ()
@@ -309,9 +308,8 @@ def apply(
     for hop in plan.hops:
         for used in _used_plans(payload, hop, others or {}, plan.explain):
             payload = apply(payload, used, others=others, report=report, trust=trust)
-        payload = _applied(
-            payload, hop, [*_enum_steps(hop, others or {}, plan.explain)], report, trust
-        )
+        enum_steps = [*_enum_steps(hop, others or {}, plan.explain)]
+        payload = _applied(payload, hop, enum_steps, report, trust)
     identity = payload.document.get("schema") or {}
     if not plan.hops or identity.get("id") != plan.id:
         return payload
