@@ -12,27 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from neuralqx_struct.dtypes import promotes
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, require_bounded
-from neuralqx_struct.evolution.steps.operations import arrays_of
+from neuralqx_struct.evolution.steps.operations import Stage, arrays_of
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import start_of
-
-
-class Stage(NamedTuple):
-    """One step with the declarations before and after it."""
-
-    step: Step
-    before: Document
-    after: Document
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Chains of steps, and their inverse.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -31,13 +32,14 @@ from neuralqx_struct.evolution.differences import (
     compare_dims,
     compare_enum,
     compare_headers,
-    probable_renames,
 )
 from neuralqx_struct.evolution.following import follow_aliases, follow_steps, follow_structs, holds
 from neuralqx_struct.evolution.limits import compared_limits, is_tighter, limits_on
 from neuralqx_struct.evolution.origins import Following, conditions
-from neuralqx_struct.evolution.sizes import equations
+from neuralqx_struct.evolution.sizes import equations, same_type
 from neuralqx_struct.evolution.steps import kind, step_name
+from neuralqx_struct.evolution.steps.operations import LIKELY, MOST_PAIRS, likeness
+from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import escaped, notebook_table
@@ -365,3 +367,28 @@ def _add_removed(found: Changes, at: Path, old: FieldDeclaration, *, reserved: b
         found.add("NQX201", at, message, old.text)
     elif old.has_default:
         found.add("NQX208", at, f"field {name} was removed", old.text)
+
+
+def probable_renames(
+    old: StructDeclaration, new: StructDeclaration, known: Mapping[str, Expression]
+) -> list[tuple[str, str, float]]:
+    """Returns pairs of a removed and an added stored field that are probably one field under a new name.
+
+    Returns:
+        Old name, new name, score from 0 to 1; each name at most once, best pairs first. Only fields of the same type
+        are paired; the score is how alike the names are, raised where tags or docs agree.
+    """
+    removed = {name: d for name, d in old.stored.items() if name not in new.fields}
+    added = {name: d for name, d in new.stored.items() if name not in old.fields}
+    if len(removed) * len(added) > MOST_PAIRS:
+        return []
+    scored = [(-likeness(a, removed[a], b, added[b]), a, b) for a, b in product(removed, added)]
+    found: list[tuple[str, str, float]] = []
+    for score, a, b in sorted(scored):
+        if -score < LIKELY:
+            break
+        free = a in removed and b in added
+        if free and same_type(removed[a].declared, added[b].declared, known):
+            found.append((a, b, -score))
+            del removed[a], added[b]
+    return found

@@ -1,4 +1,4 @@
-"""Differences between two documents that make stored data unreadable, probable renames, and changes outside of structs.
+"""Differences between two documents that make stored data unreadable, and changes outside of structs.
 
 :func:`differences` decides whether steps lead where they should. All changes, also those that readers do not notice, are
 listed by ``diff.py``, of which the comparison of headers, enums and dims is here; the steps that resolve differences are
@@ -12,14 +12,13 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import product, starmap
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
 from neuralqx_struct.evolution.declared_sizes import mixed_dtypes, new_sizes, size_names
-from neuralqx_struct.evolution.sizes import constant, equations, readable_as, same_size, same_type
-from neuralqx_struct.evolution.steps.operations import LIKELY, MOST_PAIRS, likeness
+from neuralqx_struct.evolution.sizes import constant, equations, readable_as, same_size
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import polynomial
@@ -252,31 +251,6 @@ def renamed_structs(old: Document, new: Document) -> Iterator[tuple[str, str]]:
 def _form(struct: StructDeclaration) -> tuple[dict[str, str], list[str]]:
     """The types of the stored fields of a struct, and its parameters."""
     return {n: format_type(d.declared) for n, d in struct.stored.items()}, struct.params
-
-
-def probable_renames(
-    old: StructDeclaration, new: StructDeclaration, known: Mapping[str, Expression]
-) -> list[tuple[str, str, float]]:
-    """Returns pairs of a removed and an added stored field that are probably one field under a new name.
-
-    Returns:
-        Old name, new name, score from 0 to 1; each name at most once, best pairs first. Only fields of the same type
-        are paired; the score is how alike the names are, raised where tags or docs agree.
-    """
-    removed = {name: d for name, d in old.stored.items() if name not in new.fields}
-    added = {name: d for name, d in new.stored.items() if name not in old.fields}
-    if len(removed) * len(added) > MOST_PAIRS:
-        return []
-    scored = [(-likeness(a, removed[a], b, added[b]), a, b) for a, b in product(removed, added)]
-    found: list[tuple[str, str, float]] = []
-    for score, a, b in sorted(scored):
-        if -score < LIKELY:
-            break
-        free = a in removed and b in added
-        if free and same_type(removed[a].declared, added[b].declared, known):
-            found.append((a, b, -score))
-            del removed[a], added[b]
-    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
-from neuralqx_struct.evolution.chains import Stage, resolution, result_of, stages_of, undone
+from neuralqx_struct.evolution.chains import resolution, result_of, stages_of, undone
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
 from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.steps import apply_to_workspace, cost, kind, step_text
-from neuralqx_struct.evolution.steps.operations import Cost
+from neuralqx_struct.evolution.steps.operations import Cost, Stage
 from neuralqx_struct.evolution.steps.python import find_function
 from neuralqx_struct.evolution.values import finished_fields
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT

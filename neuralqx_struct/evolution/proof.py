@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.chains import (
-    Stage,
     defaulted,
     migration_path,
     placed,
@@ -23,7 +22,7 @@ from neuralqx_struct.evolution.chains import (
 )
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.evolution.steps.operations import Scope
+from neuralqx_struct.evolution.steps.operations import Scope, Stage
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document

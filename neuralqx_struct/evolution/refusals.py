@@ -21,12 +21,13 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity, has_errors
-from neuralqx_struct.evolution.chains import Stage, defaulted, result_of, settled
+from neuralqx_struct.evolution.chains import defaulted, result_of, settled
 from neuralqx_struct.evolution.differences import differences, doubts
 from neuralqx_struct.evolution.limits import broken_limits
 from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, plan
 from neuralqx_struct.evolution.proof import with_hints
 from neuralqx_struct.evolution.steps import apply_to_document, kind
+from neuralqx_struct.evolution.steps.operations import Stage
 from neuralqx_struct.evolution.trial import (
     IN_LINT,
     IN_VERDICTS,

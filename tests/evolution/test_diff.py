@@ -9,8 +9,7 @@ import yaml
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.changes import RULES
-from neuralqx_struct.evolution.diff import Change, diff, diff_documents
-from neuralqx_struct.evolution.differences import probable_renames
+from neuralqx_struct.evolution.diff import Change, diff, diff_documents, probable_renames
 from neuralqx_struct.schema.model import (
     Constraint,
     DimDeclaration,

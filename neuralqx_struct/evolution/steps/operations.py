@@ -52,6 +52,14 @@ S = TypeVar("S", bound=Step)
 _NO_NAMES: frozenset[str] = frozenset()
 
 
+class Stage(NamedTuple):
+    """One step with the declarations before and after it."""
+
+    step: Step
+    before: Document
+    after: Document
+
+
 class Gap(NamedTuple):
     """A field whose type differs between two versions, for suggestions.
 
