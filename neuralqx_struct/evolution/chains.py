@@ -1,17 +1,19 @@
 """Chains of steps from one declaration to the next, and the steps of a hop that declares none.
 
-Contains :func:`stages_of` (a chain of steps with the declaration between each two), its inverse :func:`undone`, and
-:func:`resolution` (aliases, defaults and exact promotion, expressed as steps). Reads no payload.
+Contains :func:`stages_of` (a chain of steps with the declaration between each two), its inverse :func:`undone`,
+:func:`resolution` (aliases, defaults and exact promotion, expressed as steps) and :func:`chain_of`, the steps of a hop.
+Reads no payload.
 
 Example:
-    >>> resolution(v1, v1, drop=False).steps
-    []
+    >>> [stage.step.name for stage in chain_of(v2, v3).stages]
+    ['split', 'inline', 'unwrap_key']
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from neuralqx_struct.dtypes import promotes
@@ -21,7 +23,7 @@ from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, require_bounded
 from neuralqx_struct.evolution.steps.operations import Stage, arrays_of
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.migration import Migration, Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import start_of
 
@@ -120,22 +122,23 @@ class Resolution:
     Attributes:
         document: The declaration after the steps.
         target: The wanted version.
-        steps: Renames from aliases (of members of enums too), additions of defaults, casts that hold every value, in the order to apply them.
+        stages: Renames from aliases (of members of enums too), additions of defaults, casts that hold every value, in the order to apply them.
         problems: The differences that are left.
     """
 
     document: Document
     target: Document
-    steps: list[Step] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
     problems: list[Difference] = field(default_factory=list)
 
     def take(self, step: Step) -> bool:
         """Adds a step if it applies; else the difference is left, and reported."""
         try:
-            self.document = apply_to_document(self.document, step, self.target)
+            after = apply_to_document(self.document, step, self.target)
         except SchemaError:
             return False
-        self.steps.append(step)
+        self.stages.append(Stage(step, self.document, after))
+        self.document = after
         return True
 
 
@@ -252,3 +255,76 @@ def settled(have: Document, want: Document) -> Document:
             members = [member for member in enum.members if member in left]
             enums[name] = enums[name].model_copy(update={"members": members})
     return have.model_copy(update={"enums": enums})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The chain of a hop.
+
+
+@dataclass(eq=False)
+class Chain:
+    """The steps from one version to the next one: those that it declares, or those that need no declaration.
+
+    Attributes:
+        old: The version that they start from.
+        new: The version that they lead to.
+        stages: The steps.
+        result: The declaration after them.
+        left: The differences that they leave.
+        declared: True if a schema file declares them.
+    """
+
+    old: Document
+    new: Document
+    stages: tuple[Stage, ...]
+    result: Document
+    left: tuple[Difference, ...]
+    declared: bool
+
+    @cached_property
+    def back(self) -> tuple[Stage, ...]:
+        """The steps that lead back.
+
+        Raises:
+            SchemaError: As :func:`undone`.
+        """
+        return tuple(undone(self.stages, self.new))
+
+
+_CHAINS: dict[tuple[int, int, bool], Chain] = {}
+_MOST_CHAINS = 64
+
+
+def chain_of(old: Document, new: Document, *, drop: bool = False) -> Chain:
+    """The chain from one version to the next one.
+
+    The last ones are kept: lint and verdicts go both ways, and a program loads many bundles of one version.
+
+    Args:
+        old: The declaration that payloads conform to.
+        new: The wanted one.
+        drop: Where no steps are declared: as for :func:`resolution`.
+
+    Raises:
+        SchemaError: As :func:`stages_of` or :func:`resolution`.
+    """
+    migration = new.migration_from(old.version)
+    key = (id(old), id(new), drop and migration is None)
+    chain = _CHAINS.get(key)
+    if chain is None:
+        chain = _chain(old, new, migration, drop=drop)
+        if len(_CHAINS) >= _MOST_CHAINS:
+            _CHAINS.clear()
+        _CHAINS[key] = chain  # it refers to both documents, so no other has their ids
+    return chain
+
+
+def _chain(old: Document, new: Document, migration: Migration | None, *, drop: bool) -> Chain:
+    if migration is None:
+        made = resolution(old, new, drop=drop)
+        left = tuple(made.problems)
+        return Chain(old, new, tuple(made.stages), made.document, left, declared=False)
+    stages = stages_of(old, [item.step for item in migration.steps], new)
+    result = result_of(stages, old)
+    left = tuple(differences(result, new))
+    return Chain(old, new, tuple(stages), result, left, declared=True)

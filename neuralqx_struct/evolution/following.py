@@ -65,7 +65,7 @@ def _hops(
 def _undeclared(old: Document, new: Document) -> list[Step]:
     """The steps of a hop without declared ones, by a reader that drops fields."""
     try:
-        return resolution(old, new, drop=True).steps
+        return [stage.step for stage in resolution(old, new, drop=True).stages]
     except SchemaError:  # lint reports it
         return []
 

@@ -7,7 +7,7 @@ the same rules. The wanted version, and the documents to use, are chosen in ``mi
 Example:
     >>> [hop.old.version for hop in plan(series, 1, 3).hops]
     [1, 2]
-    >>> hop = kept_hop(series.at(1), series.at(2), "error")
+    >>> hop = hop_between(series.at(1), series.at(2), "error")
     >>> hop.direction, hop.declared
     ('upgrade', True)
 """
@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
-from neuralqx_struct.evolution.chains import resolution, result_of, stages_of, undone
-from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.chains import chain_of
+from neuralqx_struct.evolution.differences import Difference
 from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
 from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.steps import apply_to_workspace, cost, kind, step_text
@@ -91,10 +91,6 @@ def highest(costs: Iterable[Cost]) -> Cost:
     return max(costs, key=order.index, default="manifest")
 
 
-_HOPS: dict[tuple[int, int, Unknown], Hop] = {}
-_MOST_HOPS = 64
-
-
 #: Returns differences between two declarations with hints about steps that resolve them.
 Explain = Callable[[Document, Document, list[Difference]], list[Difference]]
 
@@ -104,30 +100,20 @@ def unexplained(_old: Document, _new: Document, left: list[Difference]) -> list[
     return left
 
 
-def kept_hop(old: Document, new: Document, unknown: Unknown, explain: Explain = unexplained) -> Hop:
-    """The hop between two documents; the last ones are kept, as a program loads many bundles of one version."""
-    key = (id(old), id(new), unknown)
-    hop = _HOPS.get(key)
-    if hop is None:
-        hop = _hop(old, new, unknown, explain)
-        if len(_HOPS) >= _MOST_HOPS:
-            _HOPS.clear()
-        _HOPS[key] = hop  # it refers to both documents, so no other has their ids
-    return hop
+def hop_between(
+    old: Document, new: Document, unknown: Unknown, explain: Explain = unexplained
+) -> Hop:
+    """The hop from one version to the next one.
 
-
-def _hop(old: Document, new: Document, unknown: Unknown, explain: Explain) -> Hop:
-    migration = new.migration_from(old.version)
-    if migration is None:
-        made = resolution(old, new, drop=unknown != "error")
-        _require_none(explain(old, new, made.problems), "NQX301", "NQX414", "NQX415")
-        stages = stages_of(old, made.steps, new)
-        return Hop(old, new, tuple(stages), declared=False, unknown=unknown)
-    stages = stages_of(old, [item.step for item in migration.steps], new)
-    result = result_of(stages, old)
-    problems = explain(result, new, differences(result, new))
-    _require_none(problems, "NQX305", "NQX305", "NQX305")
-    return Hop(old, new, tuple(stages), declared=True, unknown=unknown)
+    Raises:
+        MigrationError: Its steps do not lead there.
+    """
+    chain = chain_of(old, new, drop=unknown != "error")
+    if chain.left:
+        start = chain.result if chain.declared else old
+        codes = ("NQX305",) * 3 if chain.declared else ("NQX301", "NQX414", "NQX415")
+        _require_none(explain(start, new, [*chain.left]), *codes)
+    return Hop(old, new, chain.stages, declared=chain.declared, unknown=unknown)
 
 
 def _require_none(problems: Iterable[Difference], other: str, missing: str, extra: str) -> None:
@@ -222,10 +208,10 @@ def plan(
             downgrade = to_version < from_version
             if downgrade and new.migration_from(low) is None:
                 # The old declaration reads the payload itself.
-                hop = kept_hop(new, here, unknown, explain)
+                hop = hop_between(new, here, unknown, explain)
             else:
-                hop = kept_hop(here, new, unknown, explain)
-                back = tuple(undone(hop.stages, new)) if downgrade else ()
+                hop = hop_between(here, new, unknown, explain)
+                back = chain_of(here, new).back if downgrade else ()
                 hop = hop._replace(old=new, new=here, stages=back) if downgrade else hop
             stages = tuple(_with_used(stage, hop.new) for stage in hop.stages)
             hop = hop._replace(stages=stages, own=new.version not in series.carried)

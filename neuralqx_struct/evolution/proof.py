@@ -7,22 +7,21 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.chains import (
+    Chain,
+    chain_of,
     defaulted,
     migration_path,
     placed,
-    resolution,
     result_of,
-    stages_of,
-    undone,
 )
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.evolution.steps.operations import Scope, Stage
+from neuralqx_struct.evolution.steps.operations import Scope
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document
@@ -63,33 +62,21 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
 
 
 def _proved(old: Document, new: Document) -> list[Diagnostic]:
-    migration = new.migration_from(old.version)
-    if migration is None:
+    chain = chain_of(old, new)
+    left = with_hints(chain.result if chain.declared else old, new, [*chain.left])
+    found = [each.to_diagnostic("NQX305" if chain.declared else "NQX301") for each in left]
+    if not chain.declared:
         versions = f"from version {old.version} to {new.version}"
         why = f"no migration {versions} is declared; aliases, defaults and exact promotion do not suffice"
-        made = resolution(old, new)
-        left = with_hints(old, new, made.problems)
-        found = [problem.to_diagnostic("NQX301") for problem in left]
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
-        if found:
-            return found
-        return [*defaulted(made.document, new), *_stops(made.document, new)]
-    stages = stages_of(old, [item.step for item in migration.steps], new)
-    result = result_of(stages, old)
-    wrong = with_hints(result, new, differences(result, new))
-    found = [problem.to_diagnostic("NQX305") for problem in wrong]
-    for position, stage in enumerate(stages):
+    for position, stage in enumerate(chain.stages if chain.declared else ()):
         scope = Scope.of(stage.step, stage.before, new)
         review = kind(stage.step).review(stage.step, scope)
         found += placed(review, stage.step, position, old.version, new)
-    if wrong:
+    if left:
         return found
-    return [
-        *found,
-        *defaulted(result, new),
-        *_stops(result, new),
-        *_no_downgrade(old, stages, new),
-    ]
+    found += [*defaulted(chain.result, new), *_stops(chain.result, new)]
+    return [*found, *_no_downgrade(chain)] if chain.declared else found
 
 
 def _stops(have: Document, want: Document) -> Iterator[Diagnostic]:
@@ -102,10 +89,11 @@ def _stops(have: Document, want: Document) -> Iterator[Diagnostic]:
             yield stop.to_diagnostic("NQX320", "info")
 
 
-def _no_downgrade(old: Document, stages: Sequence[Stage], new: Document) -> list[Diagnostic]:
+def _no_downgrade(chain: Chain) -> list[Diagnostic]:
     """Returns warnings about downgrades, except for steps whose ``lossy: true`` gives them up."""
+    old, new = chain.old, chain.new
     try:
-        back = undone(stages, new)
+        back = chain.back
     except SchemaError as error:
         why = f"no downgrade to version {old.version}: the step cannot be undone"
         return [
