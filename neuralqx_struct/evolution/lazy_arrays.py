@@ -431,6 +431,40 @@ class Joined(LazyArray):
         return result
 
 
+class Combined(LazyArray):
+    """A function of the elements of several arrays.
+
+    Args:
+        arrays: The arrays, of one shape.
+        dtype: The name of the dtype of the results.
+        compute: The function, of the elements or of those of a region.
+    """
+
+    __slots__ = ("arrays", "compute", "dtype", "shape")
+
+    def __init__(
+        self, arrays: Sequence[LazyArray], dtype: str, compute: Callable[..., NumpyArray]
+    ) -> None:
+        self.arrays, self.dtype, self.compute = arrays, dtype, compute
+        self.shape = arrays[0].shape
+
+    def parts(self) -> Iterator[Part]:
+        for array in self.arrays:
+            yield from array.parts()
+
+    def needs(self, region: Region) -> list[tuple[Part, Region]] | None:
+        found: list[tuple[Part, Region]] = []
+        for array in self.arrays:
+            needed = array.needs(region)
+            if needed is None:
+                return None
+            found += needed
+        return found
+
+    def view(self, reader: Reader, region: Region | None = None) -> NumpyArray:
+        return self.compute(*[array.view(reader, region) for array in self.arrays])
+
+
 def compact(array: NumpyArray) -> NumpyArray:
     """The array in C order, itself if it is so already."""
     import numpy as np

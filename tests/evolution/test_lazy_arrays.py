@@ -7,6 +7,7 @@ import pytest
 
 from neuralqx_struct.evolution.lazy_arrays import (
     Casting,
+    Combined,
     Joined,
     Part,
     Transposition,
@@ -36,8 +37,10 @@ def changed(draw, lazy, array):
     """One operation on both."""
     rank = array.ndim
     how = draw.choice(
-        ["transposed", "reshaped", "window", "at", "moved", "cast", "joined", "stacked"]
+        ["transposed", "reshaped", "window", "at", "moved", "cast", "joined", "stacked", "combined"]
     )
+    if how == "combined":
+        return Combined([lazy, lazy], lazy.dtype, np.add), array + array
     if how == "cast":
         return lazy.cast("float64", exact=True, path="$"), array.astype("float64")
     if how == "reshaped":

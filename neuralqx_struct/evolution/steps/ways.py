@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.evolution.lazy_arrays import Computation, Joined, LazyArray, Window
-from neuralqx_struct.evolution.payload_tree import TAKES, Place, computed
+from neuralqx_struct.evolution.lazy_arrays import Combined, Computation, Joined, LazyArray, Window
+from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.sizes import (
     constant,
     extent,
@@ -219,12 +219,7 @@ class Parts(ArrayWay):
         return Array(COMPLEX_OF[first.dtype], first.shape)
 
     def join(self, step: Merge, made: Array, arrays: list[LazyArray], lead: int) -> LazyArray:
-        real, imaginary = arrays
-        return computed(
-            made.dtype,
-            real.shape,
-            lambda: join_complex(real.read(), imaginary.read(), made.dtype),
-        )
+        return Combined(arrays, made.dtype, partial(join_complex, dtype=made.dtype))
 
 
 class Stacked(ArrayWay):
