@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 OWN_FILE: Final = "neuralqx-struct.toml"
 SHARED_FILE: Final = "pyproject.toml"
 _TABLE: Final = "neuralqx-struct"
-_HEADER: Final = re.compile(rb"tool[\s\"']*\.[\s\"']*neuralqx-struct")
+#: A line that may begin this table in TOML: its header, a dotted key, or a table ``tool``.
+_OURS: Final = re.compile(
+    rb"""(?m)^[ \t]*\[?[ \t]*["']?tool["']?[ \t]*(?:\.[ \t]*["']?neuralqx-struct|[]=])"""
+)
 #: Files beyond these limits are refused: tomllib takes time by the square of the parts of a dotted key.
 _MOST_BYTES: Final = 128 << 10
 _MOST_READ: Final = 1 << 20
@@ -197,16 +200,11 @@ def _read(file: Path) -> Project | None:
             return None
         message = f"expected a readable file, got: {error.strerror or error}"
         raise SchemaError(message, code="NQX001", file=str(file)) from error
-    if is_shared and _TABLE.encode() not in data:
-        return None
-    try:
-        if len(data) > _MOST_BYTES:
-            raise _refused(file, "NQX005", f"expected at most {_MOST_BYTES >> 10} KiB, got more")
-        return parse(_decoded(data, file), file)
-    except SchemaError:
-        if is_shared and not _HEADER.search(data):
-            return None
-        raise
+    if is_shared and (_TABLE.encode() not in data or not _OURS.search(data)):
+        return None  # also one that is no TOML: other programs say so
+    if len(data) > _MOST_BYTES:
+        raise _refused(file, "NQX005", f"expected at most {_MOST_BYTES >> 10} KiB, got more")
+    return parse(_decoded(data, file), file)
 
 
 def _decoded(data: bytes, file: Path) -> str:

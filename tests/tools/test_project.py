@@ -83,6 +83,25 @@ def test_pyproject_files_that_are_not_ours_may_be_anything(here):
     assert find_project() == Project()
 
 
+TABLES = [
+    "[tool.neuralqx-struct]\ngolden = true",
+    "  [ tool . neuralqx-struct ] # ours\ngolden = true",
+    '["tool"."neuralqx-struct"]\ngolden = true',
+    "[tool.'neuralqx-struct']\ngolden = true",
+    "[tool]\nneuralqx-struct.golden = true",
+    "[tool]\nneuralqx-struct = {golden = true}",
+    "tool.neuralqx-struct.golden = true",
+    "tool = {neuralqx-struct = {golden = true}}",
+    "x = 1\r\n[tool.neuralqx-struct]\r\ngolden = true\r\n",
+]
+
+
+@pytest.mark.parametrize("text", TABLES)
+def test_a_table_is_found_in_every_spelling_of_toml(here, text):
+    (here / SHARED_FILE).write_bytes(text.encode())
+    assert find_project().golden is True
+
+
 BAD = [
     ("schmas = 1\n", ["1:1: NQX009 expected a known key, got 'schmas'", "did you mean 'schemas'?"]),
     ("x = 1\n", ["known keys: schemas, trust, store, mode, waivers, golden"]),
