@@ -8,7 +8,6 @@ from neuralqx_struct.errors import SchemaError, has_errors
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.refusals import judged
 from neuralqx_struct.evolution.steps import apply_to_document, cost, step_text
 from neuralqx_struct.schema.series import series_of
 from tests.builders import doc, every, payload, value
@@ -76,13 +75,16 @@ def test_a_removal_is_undone_by_a_copy():
     assert fields["ema"] == fields["params"]
 
 
-def test_a_verdict_names_the_new_field_that_a_copy_lacks_inside():
-    """A struct that holds structs of its own kind: copies hold them as they were before the step."""
-    old = doc({"inner": "list[A]"})
-    new = doc({"inner": "list[A]", "ema": "list[A]"}, 2, [steps.add(field="ema", copy_of="inner")])
-    (found,), _ = judged(series_of([old, new]), old, new, "error", steps=True)
-    assert (found.code, found.path) == ("NQX414", "$.structs.A.fields.ema")
-    assert "$.ema[0].ema" in found.message and "python" in found.hint
+@every("declared", ["list[A]", "A | null", "P"])
+@every("made_of", [{"copy_of": "inner"}, {"like": "inner", "default": 0}])
+def test_a_field_that_holds_structs_of_the_kind_that_gets_the_copy_is_refused(declared, made_of):
+    """Those inside the copy would lack the new field; also behind another struct, and where no payload can be tried."""
+    structs = {"P": {"a": "A | null"}}
+    old = doc({"inner": declared}, structs=structs)
+    added = [steps.add(field="ema", **made_of)]
+    new = doc({"inner": declared, "ema": declared}, 2, added, structs=structs)
+    (found,) = prove(old, new)
+    assert found.code == "NQX304" and "holds no A" in found.message
 
 
 def test_files_write_copy_and_like():

@@ -45,7 +45,7 @@ from neuralqx_struct.evolution.values import marks_of, shown_node
 from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, elements_of, iter_nodes
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.bounds import check_limits, field_limits, is_limited, scalar_misses
-from neuralqx_struct.schema.graph import fields_across
+from neuralqx_struct.schema.graph import fields_across, graph_of
 from neuralqx_struct.schema.migration import Add, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import NO_VALUE, Array, Node, Type, walk_type
@@ -71,7 +71,7 @@ def check_source(step: Add | Remove, made: FieldDeclaration, scope: Scope) -> No
     """Checks that a field can be made of the source that a step names.
 
     Raises:
-        SchemaError: NQX304: there is no such field, or one of another type; NQX107: the number, or the copied value, may
+        SchemaError: NQX304: there is no such field, one of another type, or one that holds structs of the kind that gets the field; NQX107: the number, or the copied value, may
             be beyond the limits of the field.
     """
     copies = copied_field(step) is not None
@@ -81,6 +81,10 @@ def check_source(step: Add | Remove, made: FieldDeclaration, scope: Scope) -> No
     if source == step.field or not readable_as(have.declared, made.declared, scope.known):
         wanted, got = format_type(made.declared), format_type(have.declared)
         refuse("NQX304", member, f"expected another field of type {wanted}, got {source}: {got}")
+    if scope.name in graph_of(scope.document).reached(have.refers, pytrees=False)[0]:
+        message = f"expected a field that holds no {scope.name}, got {source}: {format_type(have.declared)}"
+        hint = f"the ones inside would lack {step.field}: write a `python` step"
+        refuse("NQX304", member, message, hint)
     if copies and is_limited(made) and field_limits(made) != field_limits(have):
         message = (
             f"expected a field with the limits of {step.field}, got {source}, which has others"
