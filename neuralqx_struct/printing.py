@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -325,7 +324,9 @@ _JSON_WORDS: Final = {None: "null", True: "true", False: "false"}
 def brief_json(value: Any) -> str:
     """The text of a value of a schema file or a manifest in messages, cut at 60 characters."""
     if isinstance(value, (list, dict)):
-        return cut(json.dumps(value, default=repr), 60)
+        from json import dumps  # few programs show such values
+
+        return cut(dumps(value, default=repr), 60)
     return _JSON_WORDS[value] if value is None or type(value) is bool else brief_scalar(value)
 
 
