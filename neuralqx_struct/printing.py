@@ -330,6 +330,16 @@ def brief_json(value: Any) -> str:
     return _JSON_WORDS[value] if value is None or type(value) is bool else brief_scalar(value)
 
 
+_LARGE: Final = {dict: "an object", list: "a list"}
+_SINGLE: Final = frozenset({int, float, str, bool, type(None)})
+
+
+def brief_plain(value: Any) -> str:
+    """As :func:`brief_json`, for values that may be large: objects and lists by these words, others by their class."""
+    kind = type(value)
+    return brief_json(value) if kind in _SINGLE else _LARGE.get(kind, kind.__name__)
+
+
 def columns(text: str) -> int:
     """The columns of a terminal that a text takes: two for characters of East Asia and emoji, none for accents.
 

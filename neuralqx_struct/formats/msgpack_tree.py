@@ -23,8 +23,9 @@ from neuralqx_struct.errors import READ_MORE, SerializationError
 from neuralqx_struct.formats.archive import damaged
 from neuralqx_struct.formats.ranges import StoredArray, View
 from neuralqx_struct.formats.store import require_possible
-from neuralqx_struct.manifest import Limits, collector_paused, shown
+from neuralqx_struct.manifest import Limits, collector_paused
 from neuralqx_struct.places.requests import Range
+from neuralqx_struct.printing import brief_plain
 
 _UNUSED: Final = 0xC1
 _CONSTANTS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
@@ -191,7 +192,9 @@ class Tree:
         made: dict[str, Any] = {}
         for key, value in zip(items, items, strict=True):
             if type(key) not in (str, int):
-                message = f"expected text as keys before byte {self._codes.at}, got {shown(key)}"
+                message = (
+                    f"expected text as keys before byte {self._codes.at}, got {brief_plain(key)}"
+                )
                 raise SerializationError(message, code="NQX612")
             made[str(key)] = value
         if len(made) < count:

@@ -31,11 +31,12 @@ from neuralqx_struct.formats.table import (
     joined,
     mapped,
 )
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits, shown
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.places.requests import downloaded
 from neuralqx_struct.places.urls import Place, RemotePath
+from neuralqx_struct.printing import brief_plain
 
 _SUFFIX: Final = ".nk"
 _ASSETS: Final = "assets"
@@ -108,9 +109,7 @@ def _read(
     metadata = _json(members, _METADATA, reading)
     version = metadata.get("format_version")
     if metadata.get("format") != "NetKet" or not isinstance(version, (int, float)):
-        message = (
-            f"expected the format of nqxpack in {_METADATA}, got {shown(metadata.get('format'))}"
-        )
+        message = f"expected the format of nqxpack in {_METADATA}, got {brief_plain(metadata.get('format'))}"
         raise damaged(message)
     if not _MAJOR <= version < _MAJOR + 1:
         message = f"expected version {_MAJOR} of the format of nqxpack, got {version}"

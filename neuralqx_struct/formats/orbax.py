@@ -39,13 +39,13 @@ from neuralqx_struct.formats.table import (
     joined,
     unreadable,
 )
-from neuralqx_struct.manifest import MANIFEST, Findings, Limits, raise_findings, shown
+from neuralqx_struct.manifest import MANIFEST, Findings, Limits, raise_findings
 from neuralqx_struct.manifest.payload import ForeignArray, Region
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.places.names import entries
 from neuralqx_struct.places.steps import UNFINISHED, contents
 from neuralqx_struct.places.urls import Place, RemotePath
-from neuralqx_struct.printing import listed
+from neuralqx_struct.printing import brief_plain, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,7 +123,7 @@ def _entries(tree: Any, limits: Limits) -> list[_Entry]:
     """
     if type(tree) is not dict:
         raise damaged(
-            f"expected tree_metadata with the leaves in {TREE_METADATA}, got {shown(tree)}"
+            f"expected tree_metadata with the leaves in {TREE_METADATA}, got {brief_plain(tree)}"
         )
     if len(tree) > limits.nodes:
         message = f"expected at most {limits.nodes} leaves in a checkpoint, got {len(tree)}"
@@ -289,7 +289,7 @@ def _text(name: str, entry: _Entry, texts: Mapping[str, Any]) -> dict[str, Plain
     """A text, which is stored in a file of all texts."""
     found = texts.get(entry.place)
     if type(found) is not str:
-        message = f"expected a text in {_TEXTS}, got {shown(found)}"
+        message = f"expected a text in {_TEXTS}, got {brief_plain(found)}"
         raise IntegrityError(about("NQX409", name, message))
     return {name: found}
 

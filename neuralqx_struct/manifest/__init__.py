@@ -25,7 +25,7 @@ from neuralqx_struct.errors import (
     did_you_mean,
 )
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.printing import brief_json
+from neuralqx_struct.printing import brief_plain
 
 FORMAT_VERSION: Final = 1
 SCHEMA_URL: Final = "https://neuralqx.github.io/neuralqx-struct/schemas/manifest/1.json"
@@ -72,14 +72,6 @@ def collector_paused() -> Iterator[None]:
 
 
 Keys = tuple[Any, ...]
-_LARGE: Final[dict[type, str]] = {dict: "an object", list: "a list"}
-_SINGLE: Final = (int, float, str, bool, type(None))
-
-
-def shown(value: Any) -> str:
-    """The text of a value of a manifest, which may be large, for a message."""
-    kind = type(value)
-    return brief_json(value) if kind in _SINGLE else _LARGE.get(kind, kind.__name__)
 
 
 class Findings(list[Diagnostic]):
@@ -126,7 +118,7 @@ class Findings(list[Diagnostic]):
         """
         name = keys[-1]
         if type(name) is not str:
-            message = f"expected member names to be strings, got {shown(name)}"
+            message = f"expected member names to be strings, got {brief_plain(name)}"
             self.add("NQX006", keys[:-1], message)
         elif newer:
             hint = "a newer version wrote this; upgrade neuralqx-struct to read it"

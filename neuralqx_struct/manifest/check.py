@@ -25,7 +25,6 @@ from neuralqx_struct.manifest import (
     Keys,
     Limits,
     collector_paused,
-    shown,
 )
 from neuralqx_struct.manifest.constraints import (
     LABEL,
@@ -43,7 +42,7 @@ from neuralqx_struct.manifest.models import (
     Node,
     PartialManifest,
 )
-from neuralqx_struct.printing import is_unicode
+from neuralqx_struct.printing import brief_plain, is_unicode
 
 FINITE_HINT: Final = 'write {"__kind__": "float", "value": "nan"}, "inf" or "-inf"'
 
@@ -115,7 +114,9 @@ def _explain(problem: Mapping[str, Any], start: Keys, found: Findings) -> None:
     keys = start + place.keys
     label = place.label
     if kind == "string_type" and location[-1] == "[key]":
-        found.add("NQX006", keys[:-2], f"expected member names to be strings, got {shown(value)}")
+        found.add(
+            "NQX006", keys[:-2], f"expected member names to be strings, got {brief_plain(value)}"
+        )
     elif place.unknown:
         newer = kind == "NQX612" and value is True
         found.add_unknown(keys, tuple(_members(place.model)), newer=newer)
@@ -124,21 +125,21 @@ def _explain(problem: Mapping[str, Any], start: Keys, found: Findings) -> None:
     elif kind.startswith("union_tag"):
         _explain_tag(value, context, keys, found)
     elif kind == "list_type" and type(keys[-1]) is int:
-        found.add("NQX612", keys, f"expected {_PAIR}, got {shown(value)}")
+        found.add("NQX612", keys, f"expected {_PAIR}, got {brief_plain(value)}")
     elif label == PLAIN and _tag_of(value) in KINDS.keys() - context["tags"].split():
         message = f"expected {problem['msg']}, got a node of kind {_tag_of(value)!r}"
         found.add("NQX612", keys, message)
     elif label == LABEL or (label == PLAIN and type(value) is dict):
         return  # the other choice of the union explains it
     elif type(value) is float and not isfinite(value) and label == PLAIN:
-        message = f"expected a finite number, got {shown(value)}"
+        message = f"expected a finite number, got {brief_plain(value)}"
         found.add("NQX013", keys, message, FINITE_HINT)
     elif context.get("max_length", context.get("min_length")) == MOST_DIMS:
         message = f"expected at most {MOST_DIMS} dimensions, got {context['actual_length']}"
         found.add("NQX614", keys, message)
     else:
         code, expected = _expectation(kind, context, problem["msg"], value)
-        found.add(code, keys, f"expected {expected}, got {shown(value)}")
+        found.add(code, keys, f"expected {expected}, got {brief_plain(value)}")
 
 
 def _tag_of(value: Any) -> str | None:
@@ -180,12 +181,12 @@ def _explain_tag(
     tag = node[name]
     expected = " or ".join(context["expected_tags"].rsplit(", ", 1))
     if type(tag) is not str:
-        found.add("NQX612", (*keys, name), f"expected a string, got {shown(tag)}")
+        found.add("NQX612", (*keys, name), f"expected a string, got {brief_plain(tag)}")
     elif name != LABEL:
-        found.add("NQX614", (*keys, name), f"expected {expected}, got {shown(tag)}")
+        found.add("NQX614", (*keys, name), f"expected {expected}, got {brief_plain(tag)}")
     elif tag not in KINDS:  # the other choice of the union explains those
         hint = did_you_mean(tag, KINDS) or f"known kinds: {', '.join(KINDS)}"
-        message = f"expected a node kind that this version knows, got {shown(tag)}"
+        message = f"expected a node kind that this version knows, got {brief_plain(tag)}"
         found.add("NQX613", (*keys, name), message, hint)
 
 
@@ -239,7 +240,7 @@ def _plain_values(value: Any, keys: Keys, most: int, limits: Limits, found: Find
             for key, child in item.items():
                 stack.append((child, (*place, key)))
                 if type(key) is not str:
-                    message = f"expected member names to be strings, got {shown(key)}"
+                    message = f"expected member names to be strings, got {brief_plain(key)}"
                     found.add("NQX006", place, message)
                 else:
                     _check_scalar(key, place, found)
@@ -254,18 +255,18 @@ def _check_scalar(item: Any, place: Keys, found: Findings) -> None:
     kind = type(item)
     if kind is str:
         if not item.isascii() and not is_unicode(item):
-            message = f"expected Unicode text, got half of a surrogate pair in {shown(item)}"
+            message = f"expected Unicode text, got half of a surrogate pair in {brief_plain(item)}"
             found.add("NQX001", place, message)
     elif kind is float:
         if not isfinite(item):
-            message = f"expected a finite number, got {shown(item)}"
+            message = f"expected a finite number, got {brief_plain(item)}"
             found.add("NQX013", place, message, "JSON has no such number")
     elif kind is int:
         if not -_LARGEST < item < _LARGEST:
-            message = f"expected at most {_MOST_DIGITS} digits, got {shown(item)}"
+            message = f"expected at most {_MOST_DIGITS} digits, got {brief_plain(item)}"
             found.add("NQX612", place, message)
     elif item is not None and kind is not bool:
-        found.add("NQX612", place, f"expected a JSON value, got {shown(item)}")
+        found.add("NQX612", place, f"expected a JSON value, got {brief_plain(item)}")
 
 
 @collector_paused()

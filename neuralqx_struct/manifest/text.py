@@ -16,9 +16,10 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from neuralqx_struct.errors import READ_MORE, Diagnostic, Hint, SerializationError
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Findings, Limits, collector_paused, shown
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Findings, Limits, collector_paused
 from neuralqx_struct.manifest.check import FINITE_HINT, check_manifest, validated_json
 from neuralqx_struct.manifest.models import Manifest
+from neuralqx_struct.printing import brief_plain
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -134,7 +135,7 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
         ) from error
     if type(document) is not dict:
         raise SerializationError(
-            f"expected an object, got {shown(document)}", code="NQX612", path="$"
+            f"expected an object, got {brief_plain(document)}", code="NQX612", path="$"
         )
     if constants and "writer" in document:
         message = f"expected strict JSON, got the token {constants[0]}"
@@ -155,7 +156,7 @@ def _duplicates(document: Any) -> list[Diagnostic]:
         seen: set[str] = set()
         for key, child in value:
             if key in seen:
-                message = f"expected every member once, got {shown(key)} again"
+                message = f"expected every member once, got {brief_plain(key)} again"
                 found.add("NQX014", (*keys, key), message)
             seen.add(key)
             stack.append((child, (*keys, key)))
