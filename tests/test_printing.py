@@ -10,7 +10,12 @@ from neuralqx_struct.printing import (
     brief,
     brief_array,
     brief_integer,
+    brief_json,
+    brief_leaf,
+    brief_plain,
+    brief_repr,
     escaped,
+    first_line,
     items,
     read_decimal,
     table,
@@ -36,6 +41,16 @@ class Broken:
 )  # fmt: skip
 def test_brief(value, text):
     assert brief(value) == text
+
+
+def test_each_kind_of_short_text():
+    assert brief_leaf(np.arange(2)) == "int64[2]" and brief_leaf([1, 2]) == "[1, 2]"
+    assert brief_leaf(jax.ShapeDtypeStruct((10**5000,), "int8")) == "int8[an int of 16610 bits]"
+    assert brief_repr((1,) * 9) == repr((1,) * 9) and len(brief_repr("x" * 999)) == 200
+    assert brief_repr(Broken()) == "<Broken whose repr fails: RuntimeError>"
+    assert [*map(brief_json, (None, True, "a", [1, None]))] == ["null", "true", "'a'", "[1, null]"]
+    assert [*map(brief_plain, (False, [1], {}, b""))] == ["false", "a list", "an object", "bytes"]
+    assert first_line(ValueError(" one\ntwo")) == "one" and len(first_line("x" * 999)) == 300
 
 
 def test_long_text_is_cut():
