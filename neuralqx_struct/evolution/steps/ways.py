@@ -366,7 +366,7 @@ def _check_shapes(arrays: Sequence[Array], free: int | None, known: Mapping[str,
 # Collections.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Collection:
     """A list or a tuple whose values may be fields of a struct.
 
