@@ -330,7 +330,7 @@ def brief_json(value: Any) -> str:
     return _JSON_WORDS[value] if value is None or type(value) is bool else brief_scalar(value)
 
 
-_LARGE: Final = {dict: "an object", list: "a list"}
+_LARGE: Final[dict[type, str]] = {dict: "an object", list: "a list"}
 _SINGLE: Final = frozenset({int, float, str, bool, type(None)})
 
 
