@@ -10,15 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
-import numpy as np
 import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from tests.builders import FORMS, everything, simple
-from tests.programs import crash_writer
 
 PLACES = [(form, exchange) for form in FORMS for exchange in (True, False)]  # False: by two renames
 
@@ -134,117 +131,41 @@ def test_a_disk_that_is_full_at_any_call_leaves_the_old_bundle(rows, work, place
         assert (row["next"], row["after"]) == (3, []), where
 
 
-def test_a_limit_on_the_size_of_files_is_told_as_such(tmp_path):
-    script = """
-import resource, signal, sys, numpy as np
-import neuralqx_struct as s
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-for path in sys.argv[1:]:
-    s.export({"w": np.zeros(3)}, path)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-for path in sys.argv[1:]:
-    try:
-        s.export({"w": np.zeros(1 << 18)}, path, overwrite=True)
-    except s.SerializationError as error:
-        print(error.code, error.errno, isinstance(error, OSError), path in str(error), "File too large" in str(error))
-"""
-    targets = [str(tmp_path / form) for form in FORMS]
-    run = subprocess.run(
-        [sys.executable, "-c", script, *targets], check=True, capture_output=True, text=True
-    )
-    assert run.stdout.splitlines() == [f"NQX406 {errno.EFBIG} True True True"] * 2
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == FORMS
-    for target in targets:
-        assert np.array_equal(s.load(target)["w"], np.zeros(3))
-        assert s.verify(target) == []
+@pytest.mark.parametrize("form", FORMS)
+def test_a_limit_on_the_size_of_files_is_told_as_such(rows, work, form):
+    (row,) = rows(work / form, True, "limit", "")
+    assert (row["code"], row["errno"]) == ("NQX406", errno.EFBIG)
+    assert str(work / form) in row["error"] and "File too large" in row["error"]
+    assert (row["value"], row["left"]) == (1, [])
 
 
 # -- several writers, and places that cannot be written
 
 
-WRITER = """
-import sys, time
-import numpy as np
-from tests.programs.crash_writer import bundle, payload
-path, value, until = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-done = 0
-while time.time() < until or not done:
-    bundle.write(path, payload(value), overwrite=True)
-    done += 1
-print(done)
-"""
-
-
 @pytest.mark.parametrize("form", FORMS)
-def test_writers_to_one_path_leave_one_whole_bundle(root, tmp_path, form):
-    path = tmp_path / form
-    until = time.time() + 2
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": root}
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(value), str(until)], **pipes)
-        for value in (1, 2, 3)
-    ]
-    seen = set()
-    while any(writer.poll() is None for writer in writers):
-        if path.exists():
-            seen.add(crash_writer.value_of(path))
-    for writer in writers:
-        out, problem = writer.communicate()
-        assert writer.returncode == 0, problem
-        assert int(out) > 0
-    assert crash_writer.value_of(path) in (1, 2, 3) and seen <= {1, 2, 3}
-    assert crash_writer.left(path) == []
+def test_writers_to_one_path_leave_one_whole_bundle(rows, work, form):
+    *looks, end = rows(work / form, True, "beside", "1,2,3")
+    assert {row["value"] for row in looks} <= {1, 2, 3}
+    assert end["codes"] == [0, 0, 0] and end["value"] in (1, 2, 3) and end["left"] == []
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_readers_of_a_path_that_is_written_see_a_whole_bundle(root, work, place):
+def test_readers_of_a_path_that_is_written_see_a_whole_bundle(rows, work, place):
     form, exchange = place
-    path = work / form
-    bundle.write(path, crash_writer.payload(1))
-    code = (
-        WRITER
-        if exchange
-        else "from neuralqx_struct.places import atomic as replacement\nreplacement._CALLS = {}\n"
-        + WRITER
-    )
-    writer = subprocess.Popen(
-        [sys.executable, "-c", code, str(path), "1", str(time.time() + 1.5)], cwd=root
-    )
-    looks = 0
-    while writer.poll() is None:
-        assert crash_writer.value_of(path) == 1
-        assert [d for d in s.validate(path) if d.code != "NQX404"] == []
-        assert bundle.read_manifest(path)["version"] == 1
-        looks += 1
-    assert writer.returncode == 0 and looks > 10
-    assert s.verify(path) == []
+    *looks, end = rows(work / form, exchange, "beside", "1")
+    for row in looks:
+        assert (row["value"], row["version"]) == (1, 1) and {*row["found"]} <= {"NQX404"}
+    assert (end["codes"], end["value"], end["left"]) == ([0], 1, [])
+    assert s.verify(work / form) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_two_first_exports_of_one_path_make_one_bundle(root, tmp_path, form):
+def test_two_first_exports_of_one_path_make_one_bundle(rows, work, form):
     """Without overwrite one wins, and the others are told that the path is taken."""
-    code = """
-import sys
-from tests.programs.crash_writer import bundle, payload
-sys.stdin.readline()
-try:
-    bundle.write(sys.argv[1], payload(int(sys.argv[2])))
-    print("wrote")
-except FileExistsError as error:
-    print(error.code)
-"""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": root}
-    writers = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path / form), str(v)], **pipes)
-        for v in (1, 2, 3)
-    ]
-    for writer in writers:
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    said = [writer.communicate()[0].strip() for writer in writers]
-    assert sorted(said) == ["NQX431", "NQX431", "wrote"]
-    assert [entry.name for entry in tmp_path.iterdir()] == [form]
-    everything(tmp_path / form)
+    (end,) = rows(work / form, True, "firsts", 3)
+    assert sorted(end["codes"]) == [0, 1, 1] and end["left"] == []
+    assert end["value"] == end["codes"].index(0)
+    everything(work / form)
 
 
 @pytest.mark.parametrize("form", FORMS)

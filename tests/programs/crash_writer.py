@@ -6,12 +6,15 @@ writes, half made; or it fails as on a full disk; or an interrupt comes right be
 """
 
 import errno
+import functools
 import io
 import json
 import os
 import random
+import resource
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.errors import StructError
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.places import atomic as replacement
+from neuralqx_struct.tools.validation import validate
 
 SIZE = 3000
 
@@ -238,14 +242,94 @@ def at_random_moments(path, count):
     yield state(path)
 
 
+def started(works):
+    """Runs each in a fork that goes on when all are there; their numbers."""
+    gate, opened = os.pipe()
+    children = []
+    for work in works:
+        child = os.fork()
+        if not child:
+            os.close(opened)
+            os.read(gate, 1)  # ends when nobody can write any more
+            os._exit(work())
+        children.append(child)
+    os.close(gate)
+    os.close(opened)
+    return children
+
+
+def ended(children):
+    """Their exit codes."""
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def beside_writers(path, values, looks):
+    """What a reader sees of one path that writers overwrite, each with its value, for as long as it looks."""
+
+    def writes(value):
+        told = []
+        signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+        while not told:
+            bundle.write(path, payload(value), overwrite=True)
+        return 0
+
+    bundle.write(path, payload(values[0]))
+    writers = started([functools.partial(writes, value) for value in values])
+    try:
+        for _ in range(looks):
+            yield {
+                "value": value_of(path),
+                "found": [found.code for found in validate(path)],
+                "version": bundle.read_manifest(path)["version"],
+            }
+    finally:
+        for writer in writers:
+            os.kill(writer, signal.SIGTERM)
+    yield {"codes": ended(writers), "value": value_of(path), "left": left(path)}
+
+
+def first_writers(path, count):
+    """Exit codes of writers that start at the same moment: 0 for the one that wrote, 1 for those whose path is taken."""
+
+    def writes(value):
+        try:
+            bundle.write(path, payload(value))
+        except FileExistsError as error:
+            return 1 if error.code == "NQX431" else 2
+        return 0
+
+    writers = started([functools.partial(writes, value) for value in range(count)])
+    yield {"codes": ended(writers), "value": value_of(path), "left": left(path)}
+
+
+def above_a_limit(path):
+    """What a writer is told whose files may have some kilobytes; the limit ends with the fork of the job."""
+    bundle.write(path, payload(1))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
+    try:
+        bundle.write(path, payload(2), overwrite=True)
+    except StructError as error:
+        told = {"code": error.code, "errno": getattr(error, "errno", None), "error": str(error)}
+        yield {**told, "value": value_of(path), "left": left(path)}
+
+
+OTHERS = {
+    "random": lambda path, how: at_random_moments(path, int(how)),
+    "beside": lambda path, how: beside_writers(path, [*map(int, how.split(","))], 12),
+    "firsts": lambda path, how: first_writers(path, int(how)),
+    "limit": lambda path, how: above_a_limit(path),
+}
+
+
 def run(path, *, exchange, action, how):
     """Prints a row for each writer of a job."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if action == "random":
+    if action in OTHERS:
         if not exchange:
             replacement._CALLS = {}
-        found = at_random_moments(path, int(how))
+        found = OTHERS[action](path, how)
     else:
         install(exchange=exchange)
         found = (row for each in how.split(",") for row in at_each_call(path, action, each))
@@ -253,8 +337,21 @@ def run(path, *, exchange, action, how):
         print(json.dumps(row), flush=True)
 
 
+def imported_before_forks():
+    """Does each thing once, as most of the package is imported when it is needed: each fork would import it again."""
+    with tempfile.TemporaryDirectory() as folder:
+        for action in ACTIONS:
+            path = Path(folder) / action / "ckpt"
+            path.parent.mkdir()
+            fresh(path, action)
+            ACTIONS[action](path)
+            state(path)
+            validate(path)
+
+
 def main():
     """Runs the jobs that are lines of JSON on stdin, each in a fork; `end` follows the rows of each."""
+    imported_before_forks()
     for line in sys.stdin:
         in_child(lambda job=json.loads(line): run(**job))
         print("end", flush=True)
