@@ -128,14 +128,12 @@ def misused(arguments: list[str]) -> str | None:
 
 def misprinted(arguments: list[str], expected: str) -> str | None:
     """How the output of a command differs from what the page shows."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(  # noqa: S603 - the page's own command
-        [sys.executable, "-m", "neuralqx_struct", *arguments],
-        env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "80", "LINES": "24"},
-        stdout=subprocess.PIPE,
+    from tests.preloaded import python
+
+    done = python().run(
+        *("-m", "neuralqx_struct", *arguments),
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "80", "LINES": "24"},
         stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        check=False,
     )
     wanted, flags = expected.strip(), doctest.ELLIPSIS | doctest.REPORT_NDIFF
     wanted += "" if wanted.endswith("...") else "\n"

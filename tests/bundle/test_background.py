@@ -5,8 +5,6 @@ import gc
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 import weakref
 
@@ -20,6 +18,7 @@ from neuralqx_struct.bundle import writing
 from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.formats import orbax_writing
 from tests.builders import FORMS, interruptions
+from tests.preloaded import PROGRAMS, python
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
 
@@ -346,11 +345,8 @@ raise SystemExit(3)
 """
 
 
-def test_the_interpreter_waits_for_the_thread_before_it_exits(tmp_path, root):
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    ended = subprocess.run(
-        [sys.executable, "-c", AT_EXIT, str(tmp_path / "a")], env=environment, check=False
-    )
+def test_the_interpreter_waits_for_the_thread_before_it_exits(tmp_path):
+    ended = python(*PROGRAMS).run("-c", AT_EXIT, str(tmp_path / "a"))
     assert ended.returncode == 3
     assert np.array_equal(s.load(tmp_path / "a")["w"], np.arange(3 << 20))
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
@@ -392,23 +388,14 @@ MOMENTS = [
 ]
 
 
-def test_a_program_killed_at_any_moment_leaves_the_old_bundle_or_the_new_one(tmp_path, root):
+def test_a_program_killed_at_any_moment_leaves_the_old_bundle_or_the_new_one(tmp_path):
     paths = {moment: tmp_path / moment.replace(" ", "-") / "ckpt" for moment in MOMENTS}
     for path in paths.values():
         s.export({"w": jnp.zeros(3)}, path, store="orbax")
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    programs = {
-        moment: subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(path), moment],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for moment, path in paths.items()
-    }
-    for moment, program in programs.items():
-        _, told = program.communicate(timeout=240)
-        assert program.returncode == -signal.SIGKILL, (moment, told[-3000:])
+    interpreter = python(*PROGRAMS, "orbax.checkpoint", "tests.builders")
+    for moment, path in paths.items():
+        killed = interpreter.run("-c", PROGRAM, str(path), moment)
+        assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr[-3000:])
     for moment, path in paths.items():
         new = moment == "afterwards"
         assert s.load(path)["w"].shape == ((256, 256) if new else (3,)), moment

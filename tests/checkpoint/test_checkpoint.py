@@ -1,7 +1,5 @@
 import json
 import logging
-import subprocess
-import sys
 import threading
 
 import jax
@@ -15,6 +13,7 @@ import neuralqx_struct as s
 from neuralqx_struct.errors import IntegrityError, MigrationError, SerializationError, StructError
 from neuralqx_struct.manifest import Limits
 from tests.builders import every
+from tests.preloaded import PROGRAMS, python
 
 
 class Inner(s.Struct):
@@ -273,9 +272,7 @@ class TestSchemas:
             target, overwrite=True
         )
         code = f"import neuralqx_struct as s; x = s.load({str(target)!r}); print(type(x).__name__, x.kernel.shape, s.class_ref(type(x)))"
-        out = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
+        out = python(*PROGRAMS).run("-c", code)
         assert out.stdout.strip() == "VMCState (2, 4) neuralqx.vmc_state@2:VMCState"
 
     def test_another_schema_is_an_error(self, vmc_folder, target):
@@ -320,7 +317,7 @@ wide = ', z: {type: int, default: 666}' if sys.argv[1] == 'wide' else ''
 s.load_schema(text % wide).root(a=1).export(sys.argv[2])
 """
     for name in ("wide", "plain"):
-        subprocess.run([sys.executable, "-c", code, name, str(tmp_path / name)], check=True)
+        assert python(*PROGRAMS).run("-c", code, name, str(tmp_path / name)).returncode == 0
     wide, plain = s.load(tmp_path / "wide"), s.load(tmp_path / "plain")
     assert wide.z == 666 and not hasattr(plain, "z") and type(wide) is not type(plain)
 

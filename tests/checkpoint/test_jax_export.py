@@ -2,9 +2,6 @@
 
 import enum
 import json
-import os
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +12,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.checkpoint.jax_export import aux_from_bytes, aux_to_bytes
 from tests.builders import every
+from tests.preloaded import PROGRAMS, python
 
 
 class Mode(enum.Enum):
@@ -222,12 +220,8 @@ else:
 """
 
 
-def test_bytes_written_in_one_process_and_read_in_another(root, tmp_path):
-    script = tmp_path / "across.py"
-    script.write_text(ACROSS)
+def test_bytes_written_in_one_process_and_read_in_another(tmp_path):
     for job in ("write", "read"):
-        command = [sys.executable, script, job, tmp_path / "double.bin"]
-        environment = {**os.environ, "PYTHONPATH": str(root)}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        done = python(*PROGRAMS).run("-c", ACROSS, job, str(tmp_path / "double.bin"))
         assert done.returncode == 0, done.stderr
     assert done.stdout == "read {}\n"

@@ -21,6 +21,7 @@ from neuralqx_struct.formats import files as store_files
 from neuralqx_struct.formats import ranges
 from neuralqx_struct.places import checksums
 from tests.builders import ROOT, every
+from tests.preloaded import PROGRAMS, python
 
 FORMS = ["ckpt", "ckpt.zip"]
 
@@ -312,21 +313,15 @@ print(json.dumps([export, load]))
 @pytest.mark.parametrize(
     ("size", "form", "store", "mmap"),
     [
-        (256 << 20, "ckpt", "npz", "mmap"),
-        (256 << 20, "ckpt.zip", "npz", "private"),
-        (256 << 20, "ckpt", "safetensors", "mmap"),
+        (128 << 20, "ckpt", "npz", "mmap"),
+        (128 << 20, "ckpt.zip", "npz", "private"),
+        (128 << 20, "ckpt", "safetensors", "mmap"),
         pytest.param(1 << 30, "ckpt", "npz", "mmap", marks=pytest.mark.slow),
         pytest.param(1 << 30, "ckpt.zip", "npz", "private", marks=pytest.mark.slow),
     ],
 )
 def test_the_peak_of_memory_is_that_of_the_arrays(work, size, form, store, mmap):
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, work, str(size), form, store, mmap],
-        check=True,
-        capture_output=True,
-        encoding="utf-8",
-        cwd=ROOT,
-    )
+    done = python(*PROGRAMS).run("-c", MEMORY, str(work), str(size), form, store, mmap)
     export, load = json.loads(done.stdout)
     assert export < 0.1 * size  # beside the arrays that the caller holds
     assert load < 1.1 * size  # the arrays themselves: pages of the file, or private memory

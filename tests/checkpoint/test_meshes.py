@@ -1,8 +1,6 @@
 """Shardings by the names of axes: of objects, schemas and loads, on meshes of virtual devices."""
 
 import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +9,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuralqx_struct as s
+from tests.preloaded import PROGRAMS, python
 
 TEXT = """
 language: "1"
@@ -236,12 +235,6 @@ print("done")
 
 def test_a_shipped_transformer_on_three_meshes(tmp_path, root):
     flags = "--xla_force_host_platform_device_count=8"
-    environment = {**os.environ, "PYTHONPATH": str(root), "XLA_FLAGS": flags}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), str(root)],
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "XLA_FLAGS": flags}
+    done = python(*PROGRAMS).run("-c", PROGRAM, str(tmp_path), str(root), env=environment)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr

@@ -1,7 +1,7 @@
 """Functions beside checkpoints: written with golden outputs, run without the program, and after migrations."""
 
 import json
-import subprocess
+import os
 import sys
 
 import jax
@@ -12,6 +12,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.manifest import Limits
 from tests.builders import edit, invoke
+from tests.preloaded import PROGRAMS, python
 
 VERSIONS = (
     """language: "1"
@@ -141,8 +142,7 @@ print(found.equal, found.exact)
 
 def test_a_fresh_process_runs_it_without_the_classes(tmp_path):
     path = written(tmp_path / "ckpt")
-    command = [sys.executable, "-c", ALONE, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    done = python(*PROGRAMS).run("-c", ALONE, str(path), cwd=tmp_path)
     assert done.stdout == "True True\n", done.stderr
 
 
@@ -160,10 +160,9 @@ s.export(state, sys.argv[1], replay={"f": kept})
 """
 
 
-def test_the_function_of_a_sharded_state_runs_on_one_device(tmp_path, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
-    command = [sys.executable, "-c", SHARDED, str(tmp_path / "ckpt")]
-    done = subprocess.run(command, capture_output=True, text=True)
+def test_the_function_of_a_sharded_state_runs_on_one_device(tmp_path):
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = python(*PROGRAMS).run("-c", SHARDED, str(tmp_path / "ckpt"), env=environment)
     assert done.returncode == 0, done.stderr
     assert s.replayed(tmp_path / "ckpt").equal
 
@@ -199,8 +198,7 @@ def test_equal_outputs_prove_that_a_migration_lost_nothing(tmp_path, schema):
     document = json.loads((done.out / "manifest.json").read_text())
     assert document["schema"]["version"] == 2 and "weights" in document["manifest"]["fields"]
     assert s.replayed(done.out).exact
-    command = [sys.executable, "-c", ALONE, str(done.out)]
-    fresh = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    fresh = python(*PROGRAMS).run("-c", ALONE, str(done.out), cwd=tmp_path)
     assert fresh.stdout == "True True\n", fresh.stderr
 
 

@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +18,7 @@ from neuralqx_struct.evolution.migrations import migrate
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from tests.builders import bounded, doc, invoke, payload
+from tests.preloaded import python
 
 V1 = doc({"w": "float32[n]", "a": "int"})
 V2 = doc({"w": "float32[n]", "b": "int"}, 2, [s.steps.rename(field="a", to="b")])
@@ -232,8 +231,7 @@ def test_a_migration_killed_at_any_bundle_leaves_whole_outputs_and_the_inputs(ro
         ("rename", 3, 2),
         ("fsync", 8, 2),
     ]:
-        command = [sys.executable, "-c", code.format(call=call), str(at), str(to)]
-        ended = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
+        ended = python().run("-c", code.format(call=call), str(at), str(to), cwd=root)
         assert ended.returncode in (-signal.SIGKILL, 0), ended.stderr
         assert contents(run) == before
         for path in bundles_in(out) if out.exists() else ():

@@ -1,6 +1,7 @@
 """The orbax store: every dtype and shape, shards of several devices, damage, and what Orbax itself sees."""
 
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -22,6 +23,7 @@ from neuralqx_struct.formats import orbax_store
 from neuralqx_struct.formats.orbax_store import ORBAX_STORE as orbax
 from neuralqx_struct.formats.store import Access, store_of_file
 from tests.builders import ROOT
+from tests.preloaded import PROGRAMS, python
 
 NUMPY = [
     "bool",
@@ -192,12 +194,9 @@ assert jax.device_count() == 8
 split = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
 s.export({{"w": jax.device_put(jnp.arange(64.0), split)}}, {str(tmp_path / "a")!r}, store="orbax")
 """
-    environment = {
-        **__import__("os").environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        "PYTHONPATH": str(ROOT),
-    }
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = python(*PROGRAMS).run("-c", code, env=environment)
+    assert done.returncode == 0, done.stderr
     assert jax.device_count() < 8
     split = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
     state = s.load(tmp_path / "a", shardings=split)

@@ -27,6 +27,7 @@ from neuralqx_struct.formats.npz import NPZ_STORE as npz
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import format_manifest
 from tests.builders import FORMS, bounded, edit, every, npy, payload_of, simple
+from tests.preloaded import python
 
 READERS = {
     "load": s.load,
@@ -746,12 +747,7 @@ def test_bombs_take_no_memory(tmp_path):
         tmp_path / "described",
         {"__kind__": "full", "dtype": "float64", "shape": [1 << 40], "value": 0},
     )
-    out = subprocess.run(
-        [sys.executable, "-c", MEASURED, *map(str, [*paths, described])],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
+    out = python().run("-c", MEASURED, *map(str, [*paths, described])).stdout.splitlines()
     assert len(out) == 4
     for path, line in zip([*paths, described], out, strict=True):
         codes, grown, seconds = json.loads(line)

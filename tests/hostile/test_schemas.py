@@ -15,11 +15,13 @@ MEMORY = 256 << 20
 HEAD = 'language: "1"\nschema: lab.x\nversion: 1\nroot: A\n'
 STRUCTS = "structs:\n  A: {fields: {x: int}}\n"
 
-# Imports once, then forks one child for each path it is told: the child limits all of its memory and its processor time.
+# Imports once, all that a file with an error needs; then forks one child for each path it is told: the child limits all of its
+# memory and its processor time.
 PARENT = """
 import json, os, resource, sys, time
 from neuralqx_struct.tools.linting import lint
 import neuralqx_struct.evolution.migrations
+lint(sys.argv[1])
 for path in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -281,10 +283,12 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def judge():
+def judge(tmp_path_factory):
     """Lint one file in a process of its own, which may not use more than the limits."""
+    wrong = tmp_path_factory.mktemp("judge") / "v1.yaml"
+    wrong.write_text(f"{HEAD}structs:\n  A: {{fields: {{x: itn, y: 'int8[n + m]'}}}}\n")
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT],
+        [sys.executable, "-c", PARENT, str(wrong)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -19,6 +19,7 @@ from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.places import atomic as replacement
 from neuralqx_struct.schema.text.loader import replace_text
 from tests.builders import FORMS, every, everything, interruptions, simple, write_linked
+from tests.preloaded import python
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -89,9 +90,7 @@ for path in sys.argv[1:]:
         print(error.errno)
 """
     targets = [str(tmp_path / form) for form in FORMS]
-    run = subprocess.run(
-        [sys.executable, "-c", script, *targets], check=True, capture_output=True, text=True
-    )
+    run = python().run("-c", script, *targets)
     assert run.stdout.split() == [str(errno.EFBIG)] * 2
     assert list(tmp_path.iterdir()) == []
 

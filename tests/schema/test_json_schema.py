@@ -15,6 +15,7 @@ import neuralqx_struct as s
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.export import payload_schema
 from tests.builders import SHIPPED, cases, every
+from tests.preloaded import python
 
 HEAD = 'language: "1"\nschema: lab.wide\nversion: 3\nroot: Net\n'
 WIDE = s.load_schema(
@@ -255,14 +256,10 @@ def test_what_it_refuses_is_refused_by_us_and_what_we_take_it_takes(data, key):
 
 
 def test_other_tools_read_it(tmp_path, root):
-    command = [sys.executable, "-m", "neuralqx_struct", "schema", "json-schema"]
-    printed = subprocess.run(
-        [*command, "neuralqx.vmc_state@3"], capture_output=True, text=True, cwd=root, check=True
-    ).stdout
+    command = ["-m", "neuralqx_struct", "schema", "json-schema"]
+    printed = python().run(*command, "neuralqx.vmc_state@3", cwd=root).stdout
     assert json.loads(printed) == made("vmc_state")
-    again = subprocess.run(
-        [*command, "schemas/vmc_state@3"], capture_output=True, text=True, cwd=root, check=True
-    ).stdout
+    again = python().run(*command, "schemas/vmc_state@3", cwd=root).stdout
     assert again == printed
     (tmp_path / "schema.json").write_text(printed)
     good, bad = manifest("vmc_state"), manifest("vmc_state")
