@@ -27,6 +27,7 @@ import types
 import zlib
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,13 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # imports take half the time
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(COMPILED / "modules"))
+FLAGS = ["--xla_force_host_platform_device_count=4"]
+if "HYPOTHESIS_PROFILE" not in os.environ:
+    # By day functions are compiled in a hurry, as most run once; by night as users have them.
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    if version("jaxlib").startswith("0.10."):  # XLA ends a process for a flag that it does not know
+        FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 COMMAND = "neuralqx-struct"
 #: The tests whose results may depend on the version of Python, JAX and other packages.
 BY_VERSION = (
@@ -259,11 +267,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
 
 
+def pytest_collection() -> None:
+    """Nothing that is imported and collected becomes garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leaves the thousands of tests out of every later collection of garbage, which would look at all of them.
 
     The others come less often: a tenth of the time of all tests was theirs.
     """
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -1,4 +1,4 @@
-"""The reader under 2,000 damaged bundles, in a process of its own that gets 256 MiB; see ``fuzz_reader.py``, and `.ci/nightly`."""
+"""The reader under hundreds of damaged bundles, in a process of its own that gets 256 MiB; see ``fuzz_reader.py``, and `.ci/nightly`."""
 
 import json
 import os
@@ -29,12 +29,12 @@ def fuzzed(root, cases, seed):
 
 
 def test_damaged_bundles_end_in_errors_of_this_package(root):
-    report = fuzzed(root, 2_000, seed=1)
+    report = fuzzed(root, 700, seed=1)
     assert report["wrong"] == [], report["wrong"][0]["problem"]
     outcomes = report["outcomes"]
-    assert sum(outcomes.values()) == 4_000  # each is read in two ways
+    assert sum(outcomes.values()) == 1_400  # each is read in two ways
     assert len(outcomes) > 15, outcomes  # it reaches deep: not only the outermost checks refuse
-    assert outcomes["value"] > 100, outcomes
+    assert outcomes["value"] > 35, outcomes
 
 
 @pytest.mark.slow
