@@ -1,6 +1,7 @@
 """The steps of a run: retention, best and latest, readers beside it, two writers, and crashes at every call."""
 
 import fcntl
+import inspect
 import json
 import logging
 import math
@@ -578,11 +579,11 @@ def test_handlers_are_set_in_the_main_thread_alone(tmp_path, terminated):
     assert found and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-PREEMPTED = """
+PREEMPTED = f"""
 import sys
 import numpy as np
 import neuralqx_struct as s
-from tests.test_series import Shuffled
+{inspect.getsource(Shuffled)}
 series = s.Series(sys.argv[1], save_every=10**6, keep_last=2, preemption=True)
 loader, step, total = Shuffled(), 0, 0.0
 if series.latest() is not None:
