@@ -14,12 +14,12 @@ import hypothesis
 import pytest
 import yaml
 
-from tests.builders import ROOT, registered_inside
+from tests.builders import ROOT, cases, registered_inside
 
 hypothesis.settings.register_profile(
     "ci",
     deadline=None,
-    max_examples=60,
+    max_examples=cases(60),
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

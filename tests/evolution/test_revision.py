@@ -20,7 +20,7 @@ from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint
 from tests import builders
-from tests.builders import DIAGNOSTICS, answered, yaml_blocks
+from tests.builders import DIAGNOSTICS, answered, cases, yaml_blocks
 
 V1 = """\
 # yaml-language-server: $schema=../struct-schema/1.json
@@ -397,7 +397,7 @@ def errors(old, new, text):
     return [d for d in found if d.severity == "error"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(FIELDS, INNER, MEMBERS, FIELDS, INNER, MEMBERS, st.sampled_from(["In", "Part"]))
 def test_every_hint_resolves_something(  # noqa: PLR0917 - two versions
     old_fields, old_inner, old_members, fields, inner, members, name

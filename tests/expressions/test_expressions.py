@@ -21,7 +21,7 @@ from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.sizes import linear_form
 from neuralqx_struct.types.text import parse_type
-from tests.builders import bounded, every
+from tests.builders import bounded, cases, every
 
 
 def codes(text, names=None):
@@ -393,7 +393,7 @@ def test_long_is_not_deep():
     assert linear_form(parse("+".join(["n"] * 200)), frozenset({"n"}), {}) == (200, 0)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.text(st.sampled_from("ab12 '\"()[],.+-*/%<>=!:{}\\\n#é²") | st.characters(), max_size=40))
 def test_any_text_is_an_expression_or_a_schema_error(text):
     with warnings.catch_warnings():
@@ -461,7 +461,7 @@ _TREES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(_TREES, st.integers(-4, 4), st.integers(-4, 4))
 def test_canonical_text_is_read_back_to_the_same_expression_with_the_same_value(text, n, m):
     def outcome(expression):

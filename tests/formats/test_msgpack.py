@@ -17,7 +17,7 @@ from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.formats.msgpack_tree import Codes
 from neuralqx_struct.manifest import Limits
-from tests.builders import bounded, every, same
+from tests.builders import bounded, cases, every, same
 
 
 def opened(folder, data, name="model.msgpack", **options):
@@ -181,7 +181,7 @@ def test_arrays_that_cannot_be_written(tmp_path, arrays, message):
     assert not list(tmp_path.iterdir())
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 @given(st.sampled_from([bytes, str, list, dict]), st.integers(0, 70_000))
 def test_heads_are_read(kind, length):
     made = {bytes: bytes(length), str: "x" * length, list: [0] * length}

@@ -18,7 +18,7 @@ from neuralqx_struct.formats import archive, archive_writer
 from neuralqx_struct.formats.npz import NPZ_STORE as npz
 from neuralqx_struct.formats.store import Access
 from neuralqx_struct.manifest.payload import StoredArrays
-from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, every, random_array, same
+from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, cases, every, random_array, same
 
 
 def written(arrays, **options):
@@ -127,7 +127,7 @@ def test_an_array_of_more_than_4_gib(tmp_path):
         assert file.testzip() is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(
     arrays=st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=8),

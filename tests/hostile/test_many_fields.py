@@ -36,7 +36,7 @@ def test_versions_that_share_no_field(count):
 
 
 def test_some_of_many_differences_have_suggestions():
-    count = 1500
+    count = 1000
     series = series_of([doc(fields("a", count)), doc(fields("b", count), 2)])
     hints = [each.hint for each in lint_series(series) if each.code == "NQX301"]
     question = "a0 is gone and b0 is new, of type int: was it renamed?"

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.dtypes import ML_DTYPES
 from neuralqx_struct.manifest import DEFAULT_LIMITS
-from tests.builders import every
+from tests.builders import cases, every
 
 
 class Point(NamedTuple):
@@ -316,7 +316,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("laws")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(value=VALUES, form=st.sampled_from(sorted(FORMS)))
 def test_load_inverts_export_as_from_state_dict_inverts_to_state_dict(value, form, folder):
     assert same(FORMS["memory"](value, folder), value)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.references import alias_class
-from tests.builders import every
+from tests.builders import cases, every
 from tests.programs import neuralqx
 
 peer = neuralqx.load()
@@ -279,7 +279,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("both")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tree=TREES)
 def test_any_value_of_their_kinds_goes_both_ways(tree, folder):
     theirs, ours = dressed(tree, TheirLayer), dressed(tree, OurLayer)

@@ -11,7 +11,7 @@ from neuralqx_struct.schema.model import DimDeclaration, FieldDeclaration
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.sizes.feasibility import impossible_sizes
 from neuralqx_struct.tools.linting import lint_document
-from tests.builders import every
+from tests.builders import cases, every
 
 
 def dims_of(data):
@@ -97,7 +97,7 @@ BOUNDS = st.fixed_dictionaries(
 ).filter(lambda bounds: bounds.get("min", 0) <= bounds.get("max", 9))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=cases(150), deadline=None, derandomize=True)
 @given(BOUNDS, BOUNDS, st.lists(st.tuples(EXPRESSIONS, BOUNDS), min_size=1, max_size=3))
 def test_dims_that_have_sizes_are_never_reported(a, b, others):
     dims = {"a": a, "b": b} | {f"k{i}": {"equals": e, **m} for i, (e, m) in enumerate(others)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.sizes import linear_form
-from tests.builders import every
+from tests.builders import cases, every
 
 
 def solved(form, result):
@@ -83,7 +83,7 @@ _LINEAR = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(_LINEAR, st.integers(-50, 50), st.integers(0, 9))
 def test_a_solution_solves(text, n, k):
     expression = parse(text)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from neuralqx_struct.schema import text as scalars
 from neuralqx_struct.schema.text.loader import Mark, read_text
-from tests.builders import every
+from tests.builders import cases, every
 
 
 @every(
@@ -121,7 +121,7 @@ plain_like = st.one_of(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=cases(600))
 @given(plain_like)
 def test_a_scalar_is_flagged_exactly_if_yaml_1_1_reads_another_type(text):
     value, finding = scalars.plain(text)

@@ -14,7 +14,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.text import yaml_reader
 from neuralqx_struct.schema.text.loader import read_text
-from tests.builders import every, positions_of
+from tests.builders import cases, every, positions_of
 
 PARSERS = [pytest.param(yaml.SafeLoader, id="python")]
 if hasattr(yaml, "CSafeLoader"):
@@ -235,7 +235,7 @@ fragments = st.sampled_from(
 
 
 @pytest.mark.skipif(len(PARSERS) < 2, reason="PyYAML was built without its C parser")
-@settings(max_examples=400)
+@settings(max_examples=cases(400))
 @given(st.lists(fragments, max_size=12).map("".join))
 def test_both_parsers_give_the_same(text):
     def read(parser):

@@ -16,7 +16,7 @@ from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema import text as limits
 from neuralqx_struct.schema.text import yaml_reader
 from neuralqx_struct.schema.text.loader import dump_yaml, read_text
-from tests.builders import every
+from tests.builders import cases, every
 
 NASTY = [
     "yes",
@@ -160,7 +160,7 @@ def same(left, right):
     return left == right and json.dumps(left) == json.dumps(right)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(plain_values)
 def test_reading_what_was_written_is_the_identity(data):
     text = dump_yaml(data)
@@ -170,7 +170,7 @@ def test_reading_what_was_written_is_the_identity(data):
     assert dump_yaml(data) == text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(plain_values.filter(lambda data: data is not None))
 def test_yaml_1_1_tools_and_the_python_parser_read_the_same(data):
     text = dump_yaml(data)
@@ -184,7 +184,7 @@ INDICATORS = "-?:,[]{}#&*!|>'\"%@`=~<"
 
 
 @pytest.mark.parametrize("loader", ["SafeLoader", "CSafeLoader"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @example("A?")
 @example("a ?b")
 @given(st.text(st.sampled_from(f"{INDICATORS}Ay0 "), min_size=1, max_size=6))
@@ -194,7 +194,7 @@ def test_every_indicator_survives_in_brackets_and_braces_whatever_the_loader(loa
     assert same(yaml.load(dump_yaml(data), loader), data)
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(plain_values)
 def test_json_and_yaml_give_the_same_data(data):
     source = read_text(json.dumps(data), format="json")

@@ -157,7 +157,7 @@ for _ in range(3000):
 
 @every("name", BOMBS)
 def test_json_schemas_take_bounded_time(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("neuralqx_struct.tools.json_schemas._LEAST_SECONDS", 2)
+    monkeypatch.setattr("neuralqx_struct.tools.json_schemas._LEAST_SECONDS", 0.5)
     monkeypatch.setattr("neuralqx_struct.tools.json_schemas._SECONDS_EACH", 0)
     items = [{"__kind__": "path", "value": str(n)} for n in range(5000)]
     data = document({"__kind__": "list", "items": items})

@@ -15,7 +15,7 @@ from neuralqx_struct.schema.export import payload_schema
 from neuralqx_struct.types import LiteralOf
 from neuralqx_struct.types.builders import LiveBuilder, NodeBuilder
 from neuralqx_struct.types.text import format_type, parse_type, plain_value, read_value
-from tests.builders import every
+from tests.builders import cases, every
 
 TEXT = r'literal["a", b"a\xff", 1, 1.5, true, 1+2j, inf, -inf, nan, 1-infj]'
 VALUES = ["a", b"a\xff", 1, 1.5, True, 1 + 2j, math.inf, -math.inf, math.nan, complex(1, -math.inf)]
@@ -100,7 +100,7 @@ VALUE = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(st.lists(VALUE, min_size=1, max_size=4), VALUE)
 def test_law_every_value_is_written_read_and_stored(values, other):
     declared = LiteralOf(tuple(values))
