@@ -1,8 +1,9 @@
 """Limits on values: bounds, patterns, choices and constraints that two versions of a schema do not share.
 
-A limit of the reader is compared with the same member of the field from which the values come (``origins.py``): equal or looser
-is fine. Nothing is concluded from one limit about another, so ``gt: -1`` of an int is no reason for ``ge: 0``. A value that a
-step writes is judged by the limits; of other values that a step makes nothing is known.
+A limit of the reader is compared with the same member of the field from which the values come (``origins.py``), ``ge`` and
+``le`` with ``gt`` and ``lt`` too: equal or looser is fine. Nothing else is concluded from one limit about another, so ``gt: -1``
+of an int is no reason for ``ge: 0``. A value that a step writes is judged by the limits; of other values that a step makes
+nothing is known.
 
 Example:
     >>> [*broken_limits(v1, v2, [])]
@@ -12,6 +13,7 @@ Example:
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
@@ -62,6 +64,15 @@ _TIGHTER: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
+#: The other bound on the same side, and how its number compares with one that it keeps.
+_OTHER_BOUND: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "ge": ("gt", operator.ge),
+    "gt": ("ge", operator.gt),
+    "le": ("lt", operator.le),
+    "lt": ("le", operator.lt),
+}
+
+
 def limits_on(declaration: FieldDeclaration) -> dict[str, Any]:
     """The limits of a field that refuse values, by member."""
     given = field_limits(declaration).items()
@@ -70,8 +81,13 @@ def limits_on(declaration: FieldDeclaration) -> dict[str, Any]:
 
 def is_tighter(name: str, reader: FieldDeclaration, writer: FieldDeclaration) -> bool:
     """True if a limit of one declaration is tighter than that of another one."""
-    limit = limits_on(reader).get(name)
-    return limit is not None and _TIGHTER[name](limit, limits_on(writer).get(name))
+    limit, given = limits_on(reader).get(name), limits_on(writer)
+    if limit is None:
+        return False
+    bound, keeps = _OTHER_BOUND.get(name, ("", None))
+    if keeps is not None and bound in given and keeps(given[bound], limit):
+        return False
+    return _TIGHTER[name](limit, given.get(name))
 
 
 class Broken(NamedTuple):

@@ -8,6 +8,9 @@ import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.compatibility import verdict
+from neuralqx_struct.evolution.limits import is_tighter
+from neuralqx_struct.schema.bounds import scalar_misses
+from neuralqx_struct.schema.model import FieldDeclaration
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
 from tests.builders import doc, every, payload
@@ -164,3 +167,18 @@ def test_loads_agree_with_limits_on_renamed_strings(tmp_path, kind, name):
     else:
         with pytest.raises(s.StructError, match="NQX416"):
             s.Schema(series, 2).load(path)
+
+
+BOUNDS = [{}, *({name: limit} for name in ("ge", "gt", "le", "lt") for limit in (-1, 0, 1))]
+
+
+@every("writer", BOUNDS)
+def test_bounds_are_tighter_if_a_number_between_them_is_refused(writer):
+    """Of floats, which have a number between any two."""
+    numbers = [number / 2 for number in range(-6, 7)]
+    before = FieldDeclaration.model_validate({"type": "float", **writer})
+    for reader in BOUNDS:
+        after = FieldDeclaration.model_validate({"type": "float", **reader})
+        kept = [number for number in numbers if not scalar_misses(before, number)]
+        refused = any(scalar_misses(after, number) for number in kept)
+        assert any(is_tighter(name, after, before) for name in reader) is refused, reader

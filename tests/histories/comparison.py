@@ -258,7 +258,8 @@ class Comparison:
             if not same_result and not self.is_limit(got):
                 self.wrong.append(f"{label}: load gave {got}, expected {expected}")
         elif isinstance(got, Exception) and head.compatibility != "none" and len(hops) == 1:
-            if (self.may_stop(got) and "NQX320" in self.named) or self.is_limit(got):
+            stops = self.may_stop(got, unfilled=has_unfilled(head))
+            if (stops and "NQX320" in self.named) or self.is_limit(got):
                 return
             if is_unfilled(got, head):
                 return
@@ -450,11 +451,11 @@ class Comparison:
         named = any(each >= number for each in self.unfound)
         return DOWNGRADE_STOPS if named or (self.findings and "NQX320" in self.named) else {}
 
-    def may_stop(self, error, stops=STOPS):
-        """Whether a step of the history may refuse data as an error does."""
+    def may_stop(self, error, stops=STOPS, *, unfilled=False):
+        """Whether a step of the history may refuse data as an error does; `unfilled`: beside a field without a value."""
         edits = {edit.name for hop in self.history.hops for edit in hop.all_edits}
         allowed = set().union(*(stops[name] for name in edits & stops.keys()))
-        return {d.code for d in error.diagnostics} <= allowed
+        return {d.code for d in error.diagnostics} <= allowed | ({"NQX414"} if unfilled else set())
 
     def samples(self, number):
         return sorted(self.root.glob(f"p{number}_?"))
