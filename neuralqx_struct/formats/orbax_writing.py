@@ -339,7 +339,11 @@ def _started(target: Path, tree: Mapping[str, Any], *, alone: bool) -> Any:
     together = checkpoint.options.MultiprocessingOptions(
         barrier_sync_key_prefix=target.parent.name, active_processes={0} if alone else None
     )
-    patience = checkpoint.options.AsyncOptions(timeout_secs=_PATIENCE)
+    # A folder that is made in the background is announced under a number that each process counts for itself: where one has
+    # saved alone, others would write before it is there, and the first would remove what they wrote.
+    patience = checkpoint.options.AsyncOptions(
+        timeout_secs=_PATIENCE, create_directories_asynchronously=False
+    )
     writer = checkpoint.AsyncCheckpointer(
         handler, async_options=patience, multiprocessing_options=together
     )

@@ -106,6 +106,10 @@ def test_what_was_local_goes_where_all_hosts_want_it(seen):
     assert all(all(scene["what_was_local_is_placed_on_all_hosts"]) for scene in seen[0])
 
 
+def test_no_host_writes_before_the_folder_is_there(seen):
+    assert [scene["a_folder_that_comes_late"] for scene in seen[0]] == [[]] * COUNT
+
+
 def test_a_series_that_many_hosts_save(seen):
     scenes, work = seen
     assert [scene["a_series_of_steps"] for scene in scenes] == [[[2, 4], 4, 2, True]] * COUNT
@@ -180,7 +184,7 @@ def test_nobody_takes_a_bundle_for_written_that_one_process_could_not_finish(see
             first == again and first[2] == "NQX406" and "expected to go on, got stopped" in first[3]
         )
         assert ("in process 0" in first[3]) == (number == 1)
-        assert scene["left"] == ["a", "b", "d", "e", "loop", "run"]
+        assert scene["left"] == ["a", "b", "d", "e", "late", "loop", "run"]
     assert np.array_equal(s.load(work / "b")["w"], VALUES + 1)
     assert s.verify(work / "b") == []
 

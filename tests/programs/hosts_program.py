@@ -3,6 +3,7 @@
 Each process runs every scene at the same time as the others and prints what it saw, one JSON line for a scene.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -141,6 +142,22 @@ def one_process_alone():
     return [str(found) for found in s.verify(ROOT / "e")]
 
 
+def a_folder_that_comes_late():
+    """Orbax counts operations in each process, and one has saved alone; none writes before the folder is there."""
+    from orbax.checkpoint._src.path import atomicity
+
+    made = atomicity._create_tmp_directory
+
+    async def late(*given, **options):
+        await asyncio.sleep(0.5)
+        return await made(*given, **options)
+
+    atomicity._create_tmp_directory = late
+    path = s.export(state(), ROOT / "late", store="orbax")
+    atomicity._create_tmp_directory = made
+    return [str(found) for found in s.verify(path)]
+
+
 def another_store():
     return caught(lambda: s.export(state(), ROOT / "c", store="npz"))
 
@@ -248,6 +265,7 @@ SCENES = (
     what_stands_is_kept,
     what_stands_is_replaced,
     one_process_alone,
+    a_folder_that_comes_late,
     another_store,
     an_array_that_one_process_has_deleted,
     a_folder_that_one_process_does_not_see,
