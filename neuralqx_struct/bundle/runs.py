@@ -30,7 +30,7 @@ from neuralqx_struct.errors import Diagnostic, SerializationError, StructError
 from neuralqx_struct.formats import Format, recognised
 from neuralqx_struct.formats.orbax_layout import STEP_METADATA, TREE_METADATA
 from neuralqx_struct.manifest import DEFAULT_FILE, MANIFEST
-from neuralqx_struct.places.atomic import staged
+from neuralqx_struct.places.atomic import Targets, staged
 from neuralqx_struct.places.disk import BundleMissingError, BundleWriteError
 from neuralqx_struct.places.names import entries, is_hidden
 from neuralqx_struct.places.steps import UNFINISHED
@@ -326,7 +326,7 @@ def each_checkpoint(
     for step, group in groupby(every, lambda each: steps[each.name]):
         whole = [*group]
         batches += [(step, whole)] if step is not None else [(None, [each]) for each in whole]
-    full, lock = Event(), Lock()
+    full, lock, targets = Event(), Lock(), Targets()
 
     def made(batch: tuple[str | None, list[Found]]) -> list[Item]:
         step, group = batch
@@ -334,7 +334,8 @@ def each_checkpoint(
         if full.is_set():
             return [Item(path, target, "waiting") for path, target in pairs]
         place = None if step is None else out / step
-        done, failure = _together(pairs, place, work, dry_run=dry_run)
+        with targets.making():
+            done, failure = _together(pairs, place, work, dry_run=dry_run)
         if isinstance(failure, BundleWriteError) and failure.errno in _STOPS:
             with lock:
                 reported = full.is_set()  # by another one
@@ -354,6 +355,7 @@ def each_checkpoint(
         except BaseException:
             full.set()
             raise
+    targets.flush()
     stopped = full.is_set()
     if not (stopped or dry_run):
         _copy_others(steps, folder, out)

@@ -25,9 +25,10 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from contextvars import ContextVar
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +51,58 @@ _PAUSES = 64
 _LEFTOVER: Final = re.compile(r"\..+\.(?P<kind>gone|tmp)-[0-9a-f]{12}")
 
 
+class Targets:
+    """Many new targets, for what is done once for all of them.
+
+    The leftovers in a folder are listed before its first target. The names of the targets are flushed at the end: a power cut
+    before may take a name away, with the whole target, but leaves no part of one.
+
+    Example:
+        >>> import tempfile
+        >>> folder, targets = Path(tempfile.mkdtemp()), Targets()
+        >>> with targets.making(), staged(folder / "a", folder=True, overwrite=False, foreign=lambda path: None):
+        ...     pass
+        >>> targets.flush()
+    """
+
+    def __init__(self) -> None:
+        self._temporary: dict[Path, list[str]] = {}
+        self._placed: dict[Path, Path] = {}
+
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """Everything that this thread writes inside belongs to them."""
+        token = _TARGETS.set(self)
+        try:
+            yield
+        finally:
+            _TARGETS.reset(token)
+
+    def temporary(self, folder: Path) -> list[str]:
+        """The temporary names that were in a folder before the first target."""
+        if folder not in self._temporary:
+            self._temporary[folder] = _temporary(folder)
+        return self._temporary[folder]
+
+    def placed(self, target: Path) -> None:
+        """Notes a target that has its name."""
+        self._placed[target.parent] = target
+
+    def flush(self) -> None:
+        """Flushes their names to the disk.
+
+        Raises:
+            BundleWriteError: The system refused; the targets are in place all the same.
+        """
+        for folder, target in self._placed.items():
+            if folder.exists():  # it may have been a temporary one
+                sync_place(target)
+
+
+#: The targets that the present thread makes.
+_TARGETS: ContextVar[Targets | None] = ContextVar("targets", default=None)
+
+
 def current(path: Path) -> Path | None:
     """The place of the bundle that belongs at a path; None if there is none.
 
@@ -59,7 +112,7 @@ def current(path: Path) -> Path | None:
     for _ in range(_LOOKS):  # a writer may finish between the two looks
         if os.path.lexists(path):
             return path
-        if kept := _siblings(path, "old"):
+        if kept := _siblings(path, "old", _temporary(path.parent)):
             return kept[0]
     return None
 
@@ -99,7 +152,11 @@ def staged(
             sync_folder(stage.path) if folder else sync_file(stage.path)
             _place(stage, refuse, folder=folder, overwrite=overwrite)
             stage.unlock()  # before the old target is removed: readers of the new one wait for this
-            sync_place(target)
+            targets = _TARGETS.get()
+            if targets is None:
+                sync_place(target)
+            else:
+                targets.placed(target)
         finally:
             _completed(stage.close)
 
@@ -163,14 +220,22 @@ def _prefix(target: Path, kind: str) -> str:
 _OURS = re.compile("[0-9a-f]{12}")
 
 
-def _siblings(target: Path, kind: str) -> list[Path]:
-    prefix = _prefix(target, kind)
+def _temporary(folder: Path) -> list[str]:
+    """The names in a folder that may be temporary: few of what may be a long run."""
     try:
-        names = os.listdir(target.parent)  # noqa: PTH208 - names alone
+        names = os.listdir(folder)  # noqa: PTH208 - names alone
     except OSError:
         return []
-    ours = [each for each in names if each.startswith(prefix)]  # few of what may be a long run
-    return [target.parent / each for each in sorted(ours) if _OURS.fullmatch(each[len(prefix) :])]
+    return sorted(name for name in names if name.startswith("."))
+
+
+def _siblings(target: Path, kind: str, names: Sequence[str]) -> list[Path]:
+    """The temporary files of a kind of the writers of a target, among the names in its folder."""
+    if not names:
+        return []
+    prefix = _prefix(target, kind)
+    ours = (each for each in names if each.startswith(prefix))
+    return [target.parent / each for each in ours if _OURS.fullmatch(each[len(prefix) :])]
 
 
 def _sibling(target: Path, kind: str) -> Path:
@@ -278,10 +343,12 @@ def _completed(work: Callable[[], object]) -> None:
 
 def _clean_up(target: Path) -> None:
     """Removes the files of killed writers, and finishes or undoes their replacement."""
-    busy = [stage for stage in _siblings(target, "tmp") if not _discard(stage, own=False)]
-    for gone in _siblings(target, "gone"):
+    targets = _TARGETS.get()
+    names = (targets.temporary if targets else _temporary)(target.parent)
+    busy = [stage for stage in _siblings(target, "tmp", names) if not _discard(stage, own=False)]
+    for gone in _siblings(target, "gone", names):
         _discard(gone, own=True)
-    for kept in () if busy else _siblings(target, "old"):
+    for kept in () if busy else _siblings(target, "old", names):
         if os.path.lexists(target):
             _discard(kept, own=False)
         else:
@@ -389,6 +456,15 @@ _CALLS: Final[Mapping[str, tuple[str, list[int], Mapping[str, int]]]] = {
 }
 
 
+@cache
+def _function(name: str) -> Callable[..., int] | None:
+    """A function of the system's library; None if it has none of this name."""
+    import ctypes
+
+    found: Callable[..., int] | None = getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    return found
+
+
 def _rename(source: Path, target: Path, how: str) -> bool:
     """Renames to a free name, or exchanges two names, in one step; False if the system cannot.
 
@@ -400,7 +476,7 @@ def _rename(source: Path, target: Path, how: str) -> bool:
     import ctypes
 
     name, here, flags = _CALLS[sys.platform]
-    call = getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    call = _function(name)
     if call is None:
         return False
     if call(*here, os.fsencode(source), *here, os.fsencode(target), flags[how]) == 0:
