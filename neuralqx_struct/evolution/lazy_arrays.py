@@ -15,7 +15,7 @@ Example:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -248,6 +248,10 @@ class LazyArray(ABC):
         """Yields the parts of sources that it is made of."""
 
     @abstractmethod
+    def of_others(self, sources: Mapping[int, ForeignArray]) -> LazyArray:
+        """The same array of other sources, which are given by the identity of its own."""
+
+    @abstractmethod
     def needs(self, region: Region) -> list[tuple[Part, Region]] | None:
         """The regions of parts that a region is made of, in the order in which :meth:`view` reads them; None if it needs more."""
 
@@ -321,6 +325,9 @@ class Part(LazyArray):
     def parts(self) -> Iterator[Part]:
         yield self
 
+    def of_others(self, sources: Mapping[int, ForeignArray]) -> Part:
+        return Part(sources[id(self.source)], self.region, self.axes)
+
     def changed(self, operation: Operation) -> LazyArray:
         return operation.of_part(self)
 
@@ -362,6 +369,9 @@ class Changed(LazyArray):
     def parts(self) -> Iterator[Part]:
         return self.array.parts()
 
+    def of_others(self, sources: Mapping[int, ForeignArray]) -> Changed:
+        return Changed(self.array.of_others(sources), self.operation)
+
     def needs(self, region: Region) -> list[tuple[Part, Region]] | None:
         there = self.operation.region(region, self.array.shape)
         return None if there is None else self.array.needs(there)
@@ -395,6 +405,10 @@ class Joined(LazyArray):
     def parts(self) -> Iterator[Part]:
         for array in self.arrays:
             yield from array.parts()
+
+    def of_others(self, sources: Mapping[int, ForeignArray]) -> Joined:
+        arrays = [array.of_others(sources) for array in self.arrays]
+        return Joined(arrays, self.axis, stacked=self.stacked)
 
     def _meeting(self, region: Region) -> Iterator[tuple[LazyArray, int, Region]]:
         """Yields the arrays that a region has elements of, with their first place on the axis, and the region of each."""

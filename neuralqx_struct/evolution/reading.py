@@ -66,6 +66,11 @@ class LazyArrays(StoredArrays):
         """One array, which is not read."""
         return self._arrays[name]
 
+    def of_others(self, sources: Mapping[int, ForeignArray]) -> LazyArrays:
+        """The same arrays of other sources, which are given by the identity of theirs."""
+        made = {name: array.of_others(sources) for name, array in self._arrays.items()}
+        return LazyArrays(made, self.order)
+
     def __getitem__(self, name: str) -> NumpyArray:
         array = self._arrays[name]
         if isinstance(array, Part) and array.is_whole and self._is_alone(array):

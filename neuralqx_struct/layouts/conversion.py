@@ -18,11 +18,12 @@ Example:
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from neuralqx_struct import bundle, formats
 from neuralqx_struct.bundle import conversion
@@ -46,18 +47,23 @@ from neuralqx_struct.errors import (
     has_errors,
 )
 from neuralqx_struct.evolution.migrations import resolve
-from neuralqx_struct.formats import FORMATS, ForeignArray
+from neuralqx_struct.evolution.reading import LazyArrays
+from neuralqx_struct.formats import FORMATS, ForeignArray, ForeignFile
 from neuralqx_struct.formats.store import Progress, store_of, total_bytes
 from neuralqx_struct.formats.table import Writing
 from neuralqx_struct.layouts import read_layout
 from neuralqx_struct.layouts.payloads import (
     adopted,
+    described_by,
     foreign_of,
     named_tree,
+    naming,
+    open_source,
     released,
     sound_table,
 )
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given
 from neuralqx_struct.schema.series import Series
@@ -65,6 +71,8 @@ from neuralqx_struct.schema.stamping import stamped
 
 #: Checkpoints of a run that are under way at a time.
 _WORKERS: Final = 8
+#: Descriptions of files that are remembered, as there are kinds of items in a step.
+_MOST_KNOWN: Final = 8
 #: Codes of a tree whose names are not those of the fields.
 _NAMES: Final = frozenset({"NQX404", "NQX414", "NQX415"})
 
@@ -145,8 +153,6 @@ def convert(
         series = _series(schema, layout, source)
         _refuse_target(wanted, out)
         require_apart(source, out, itself=False)
-        if layout is not None:  # once for all of them
-            options["layout"] = sound_table(layout, series)
         return _converted_run(
             found, source, out, series, options=options, report=report, progress=progress
         )
@@ -162,8 +168,7 @@ def convert(
         return _of_foreign(
             source,
             out,
-            series,
-            options,
+            _Files(series, options),
             report=report,
             progress=progress,
             storage_options=storage_options,
@@ -227,42 +232,100 @@ def _of_bundle(
 def _of_foreign(
     source: Place,
     out: Place,
-    series: Series,
-    options: Mapping[str, Any],
+    files: _Files,
     *,
     report: list[Diagnostic] | None,
     progress: Progress | None = None,
     storage_options: Options | None = None,
 ) -> Converted:
-    """A foreign file as a bundle; without a layout its names are those of the schema."""
-    limits = options["limits"]
-    by_fields = options["layout"] is None
-    if by_fields:
-        if options["values"]:
-            raise _missing(["layout"], source)
-        payload = named_tree(source, limits=limits, storage_options=storage_options)
-    else:
-        payload = adopted(
-            series,
-            options["layout"],
-            source,
-            options["values"],
-            report=report,
-            limits=limits,
-            storage_options=storage_options,
-        )
-    try:
-        payload = resolve(payload, series, report=report, trust=options["trust"])
-    except StructError as error:
-        if by_fields:
-            error = MigrationError(map(_with_layout, error.diagnostics))
-        raise error.in_file(str(source)) from error.__cause__
+    """A foreign file as a bundle."""
+    payload = files.payload(source, report, storage_options)
+    options = files.options
     store = options["store"] or store_of({}).name
     writing = {"overwrite": options["overwrite"], "compress": options["compress"]}
     bundle.write(out, payload, store=store, progress=progress, **writing)
     records = payload.document["arrays"]
     nbytes = total_bytes(records)
     return Converted(cast("Path", out), store, len(records), nbytes, (), linked=False)
+
+
+class _Files:
+    """Foreign files as payloads of a schema; without a layout their names are those of the fields.
+
+    What depends on the description of a file alone is made once for the files that share it, as the steps of a run do.
+
+    Args:
+        series: The schema.
+        options: Those of :func:`convert`.
+    """
+
+    def __init__(self, series: Series, options: Mapping[str, Any]) -> None:
+        layout = options["layout"]
+        self._series, self.options = series, options
+        self._table = None if layout is None else sound_table(layout, series)
+        self._known: dict[str, _Known] = {}
+
+    def payload(
+        self, source: Place, report: list[Diagnostic] | None, storage_options: Options | None
+    ) -> Payload:
+        """The payload of a file, whose arrays are read when they are asked for.
+
+        Raises:
+            SerializationError: It does not fit, with every problem.
+        """
+        table, limits = self._table, self.options["limits"]
+        if table is None and self.options["values"]:
+            raise _missing(["layout"], source)
+        separator = "." if table is None else table.layout.separator
+        with naming(str(source)):
+            file = open_source(source, separator, limits, storage_options=storage_options)
+            try:
+                key = described_by(file, table)
+                known = self._known.get(key)
+                if known is None:
+                    return self._planned(file, key, report)
+            except BaseException:
+                file.close()
+                raise
+        if report is not None:
+            report += (replace(d, file=d.file and file.path) for d in known.notes)
+        own = map(id, known.sources)
+        arrays = known.arrays.of_others(dict(zip(own, file.arrays.values(), strict=True)))
+        weakref.finalize(arrays, file.close)  # which stays open as long as they are
+        return Payload(known.document, arrays)
+
+    def _planned(self, file: ForeignFile, key: str, report: list[Diagnostic] | None) -> Payload:
+        """The payload of a file of an unknown description, which is known from now on."""
+        table, values = self._table, self.options["values"]
+        notes: list[Diagnostic] = []
+        if table is None:
+            made = named_tree(file)
+        else:
+            made = adopted(self._series, table, file, values, report=notes)
+        try:
+            payload = resolve(made, self._series, report=notes, trust=self.options["trust"])
+        except StructError as error:
+            if table is None:
+                error = MigrationError(map(_with_layout, error.diagnostics))
+            raise error from error.__cause__
+        weakref.finalize(made.arrays, file.close)
+        if isinstance(payload.arrays, LazyArrays):  # no step of a migration changed them
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            sources = [*file.arrays.values()]
+            self._known[key] = _Known(payload.document, payload.arrays, sources, notes)
+        if report is not None:
+            report += notes
+        return payload
+
+
+class _Known(NamedTuple):
+    """What files of one description share: the manifest, and the arrays of the first of them, by its sources."""
+
+    document: dict[str, Any]
+    arrays: LazyArrays
+    sources: list[ForeignArray]
+    notes: list[Diagnostic]
 
 
 def _with_layout(found: Diagnostic) -> Diagnostic:
@@ -290,7 +353,8 @@ def _converted_run(
     progress: Progress | None,
 ) -> Converted:
     """Every checkpoint of a run as a bundle of a schema."""
-    work = partial(_typed, series=series, options={**options, "trust": tuple(options["trust"])})
+    options = {**options, "trust": tuple(options["trust"])}
+    work = partial(_typed, series=series, options=options, files=_Files(series, options))
     done = each_checkpoint(
         found, source, out, work, noun="step", workers=_WORKERS, progress=progress
     )
@@ -308,7 +372,9 @@ def _converted_run(
     )
 
 
-def _typed(path: Path, out: Place, series: Series, options: Mapping[str, Any]) -> Item:
+def _typed(
+    path: Path, out: Place, series: Series, options: Mapping[str, Any], files: _Files
+) -> Item:
     """One checkpoint of a run as a bundle of a schema; one that is there is left alone."""
     if is_there(out) and not options["overwrite"]:
         _require_made(out, series, options["limits"])
@@ -320,7 +386,7 @@ def _typed(path: Path, out: Place, series: Series, options: Mapping[str, Any]) -
         _require_schema(written, series)
         by_names = written is None and options["layout"] is not None
     if by_names:
-        made = _of_foreign(path, out, series, options, report=found)
+        made = _of_foreign(path, out, files, report=found)
     else:
         made = _of_bundle(path, out, series, options, report=found)
     return Item(path, cast("Path", out), "typed", report=tuple(found), made=made)

@@ -106,8 +106,8 @@ def adopted(
         SerializationError: The file does not fit, with every problem.
     """
     table = sound_table(layout, series)
-    with _named(source):
-        file = _open(source, table.layout.separator, limits, like, storage_options)
+    with naming(source):
+        file = open_source(source, table.layout.separator, limits, like, storage_options)
         try:
             made, arrays = _adopted(series, table, file, values or _NONE, report)
         except BaseException:
@@ -117,6 +117,14 @@ def adopted(
             weakref.finalize(arrays, file.close)
         arrays.order = order
         return Payload(made, arrays)
+
+
+def described_by(file: ForeignFile, table: Table | None) -> str:
+    """All by which a file is adopted but the elements of its arrays; equal texts make equal manifests."""
+    arrays = [(name, array.dtype, array.shape) for name, array in file.arrays.items()]
+    values = {} if table is None else _read_values(table.layout, file)
+    facts = dict(file.values), dict(file.metadata), file.form()
+    return repr((file.format, arrays, values, facts))
 
 
 def _adopted(
@@ -174,7 +182,7 @@ def named_tree(
     Raises:
         SerializationError: It cannot be read, or a name goes on from another one.
     """
-    file = _open(source, ".", limits, storage_options=storage_options)
+    file = open_source(source, ".", limits, storage_options=storage_options)
     encoder = Encoder(PLAIN_CODECS)
     root: dict[str, Any] = {}
     problems: list[Diagnostic] = []
@@ -290,7 +298,7 @@ def released(
     given = Values([_keyed(values or _NONE), table.layout.values])
     names = foreign_of(payload).get("names", ())
     if like is not None:
-        with _open(like, table.layout.separator) as file:
+        with open_source(like, table.layout.separator) as file:
             names = [*file.arrays]
     return ReleasePlan(table, payload, given, names).files
 
@@ -342,7 +350,7 @@ def _left_out(name: str) -> Diagnostic:
 
 
 @contextmanager
-def _named(source: Any) -> Iterator[None]:
+def naming(source: Any) -> Iterator[None]:
     """Names the file in errors that do not."""
     try:
         yield
@@ -352,14 +360,14 @@ def _named(source: Any) -> Iterator[None]:
         raise error.in_file(str(source)) from error.__cause__
 
 
-def _open(
+def open_source(
     source: Any,
     separator: str,
     limits: Limits | None = None,
     like: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ForeignFile:
-    """An open file of a path, or of arrays in memory."""
+    """An open file of a path, or of arrays in memory; the other arguments are those of :func:`adopted`."""
     if isinstance(source, ForeignFile):
         return source
     if isinstance(source, Mapping):
