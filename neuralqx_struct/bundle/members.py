@@ -88,6 +88,7 @@ class NewBundle:
         records: Records,
         file: str,
         limits: Limits = DEFAULT_LIMITS,
+        shared: dict[str, str] | None = None,
     ) -> None:
         """Writes the manifest of a bundle whose arrays are all in one file.
 
@@ -96,6 +97,7 @@ class NewBundle:
             records: The records of the store.
             file: The array file.
             limits: Sizes above which the manifest is refused.
+            shared: As for ``format_manifest``.
 
         Raises:
             SerializationError: An array was written as another one than the manifest describes, or sizes are
@@ -104,7 +106,7 @@ class NewBundle:
         given = document["arrays"]
         raise_findings(_unlike(given, records))
         named = {name: recorded(given[name], records[name], file) for name in given}
-        self.finish(formatted(signed(document, named), limits))
+        self.finish(formatted(signed(document, named), limits, shared))
 
     def finish(self, manifest: bytes) -> None:
         """Writes the manifest, the last file, and flushes it to the disk; a zip is flushed where it is placed."""
@@ -184,9 +186,13 @@ def signed(document: Mapping[str, Any], records: Mapping[str, Any]) -> dict[str,
     return {"$schema": SCHEMA_URL, "writer": dict(WRITER), **document, "arrays": dict(records)}
 
 
-def formatted(document: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The bytes of a manifest; refuses one above the limits."""
-    data = format_manifest(document)
+def formatted(
+    document: dict[str, Any],
+    limits: Limits = DEFAULT_LIMITS,
+    shared: dict[str, str] | None = None,
+) -> bytes:
+    """The bytes of a manifest; refuses one above the limits. ``shared`` is as for ``format_manifest``."""
+    data = format_manifest(document, shared)
     most = limits.manifest_bytes
     if len(data) > most:
         message = f"expected a manifest of at most {most} bytes, got {len(data)}"

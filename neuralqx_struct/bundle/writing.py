@@ -48,6 +48,8 @@ class WriteOptions:
         compress: Compress the arrays; they can then not be mapped.
         progress: Called with (bytes done, bytes in all).
         limits: Sizes above which it is refused; readers of a larger one need them too.
+        shared: An empty dict for all payloads that share one document and whose arrays are lazy; the document is checked and
+            printed for the first of them.
     """
 
     overwrite: bool = False
@@ -55,6 +57,7 @@ class WriteOptions:
     compress: bool = False
     progress: Progress | None = None
     limits: Limits | None = None
+    shared: dict[str, str] | None = None
 
     @property
     def most(self) -> Limits:
@@ -95,7 +98,8 @@ def _filling(path: Place, payload: Payload, options: WriteOptions) -> Callable[[
     Raises:
         SerializationError: The payload is not sound, or could not be read back within the limits.
     """
-    raise_findings(check(payload, options.most), str(path))
+    if not options.shared:
+        raise_findings(check(payload, options.most), str(path))
     store = store_named(options.store)
     form_of(path).require(store)
     store.require_compression(compress=options.compress)
@@ -112,7 +116,7 @@ def _filling(path: Place, payload: Payload, options: WriteOptions) -> Callable[[
     def fill(new: NewBundle) -> None:
         file = new.named(store.file)
         records = new.put(file, write_arrays)
-        new.complete(payload.document, records, file, options.most)
+        new.complete(payload.document, records, file, options.most, options.shared)
 
     return fill
 

@@ -239,11 +239,11 @@ def _of_foreign(
     storage_options: Options | None = None,
 ) -> Converted:
     """A foreign file as a bundle."""
-    payload = files.payload(source, report, storage_options)
+    payload, shared = files.payload(source, report, storage_options)
     options = files.options
     store = options["store"] or store_of({}).name
     writing = {"overwrite": options["overwrite"], "compress": options["compress"]}
-    bundle.write(out, payload, store=store, progress=progress, **writing)
+    bundle.write(out, payload, store=store, progress=progress, shared=shared, **writing)
     records = payload.document["arrays"]
     nbytes = total_bytes(records)
     return Converted(cast("Path", out), store, len(records), nbytes, (), linked=False)
@@ -267,8 +267,11 @@ class _Files:
 
     def payload(
         self, source: Place, report: list[Diagnostic] | None, storage_options: Options | None
-    ) -> Payload:
+    ) -> tuple[Payload, dict[str, str] | None]:
         """The payload of a file, whose arrays are read when they are asked for.
+
+        Returns:
+            The payload, and what its manifest shares with others, as for ``bundle.write``.
 
         Raises:
             SerializationError: It does not fit, with every problem.
@@ -292,9 +295,11 @@ class _Files:
         own = map(id, known.sources)
         arrays = known.arrays.of_others(dict(zip(own, file.arrays.values(), strict=True)))
         weakref.finalize(arrays, file.close)  # which stays open as long as they are
-        return Payload(known.document, arrays)
+        return Payload(known.document, arrays), known.shared
 
-    def _planned(self, file: ForeignFile, key: str, report: list[Diagnostic] | None) -> Payload:
+    def _planned(
+        self, file: ForeignFile, key: str, report: list[Diagnostic] | None
+    ) -> tuple[Payload, dict[str, str] | None]:
         """The payload of a file of an unknown description, which is known from now on."""
         table, values = self._table, self.options["values"]
         notes: list[Diagnostic] = []
@@ -309,14 +314,16 @@ class _Files:
                 error = MigrationError(map(_with_layout, error.diagnostics))
             raise error from error.__cause__
         weakref.finalize(made.arrays, file.close)
-        if isinstance(payload.arrays, LazyArrays):  # no step of a migration changed them
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            sources = [*file.arrays.values()]
-            self._known[key] = _Known(payload.document, payload.arrays, sources, notes)
         if report is not None:
             report += notes
-        return payload
+        if not isinstance(payload.arrays, LazyArrays):  # a step of a migration changed them
+            return payload, None
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        sources = [*file.arrays.values()]
+        known = _Known(payload.document, payload.arrays, sources, notes, {})
+        self._known[key] = known
+        return payload, known.shared
 
 
 class _Known(NamedTuple):
@@ -326,6 +333,7 @@ class _Known(NamedTuple):
     arrays: LazyArrays
     sources: list[ForeignArray]
     notes: list[Diagnostic]
+    shared: dict[str, str]
 
 
 def _with_layout(found: Diagnostic) -> Diagnostic:

@@ -231,11 +231,12 @@ def _print_arrays(records: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n  }" if lines else "{}"
 
 
-def format_manifest(document: Mapping[str, Any]) -> bytes:
+def format_manifest(document: Mapping[str, Any], shared: dict[str, str] | None = None) -> bytes:
     """The bytes of ``manifest.json``: the same for the same document, one record per line, the digest at the end.
 
     Args:
         document: A valid document; its ``digest`` is computed anew.
+        shared: The texts of members that many documents share, all but ``arrays``; filled by the first of these.
 
     Raises:
         SerializationError: Strict JSON cannot express it.
@@ -252,19 +253,17 @@ def format_manifest(document: Mapping[str, Any]) -> bytes:
         *(name for name in _ORDER if name in document),
         *(name for name in document if name not in _ORDER),
     ]
+    texts = {} if shared is None else shared
     try:
         with collector_paused():
-            members = [
-                f"  {_ENCODER.encode(name)}: "
-                + (
-                    _print_arrays(document[name])
-                    if name == "arrays"
-                    else _print(document[name], "  ")
-                )
-                for name in names
-                if name != "digest"
-            ]
-        body = ("{\n" + "".join(f"{member},\n" for member in members)).encode("utf-8")
+            for name in names:
+                if name not in texts and name not in ("arrays", "digest"):
+                    texts[name] = f"  {_ENCODER.encode(name)}: {_print(document[name], '  ')},\n"
+            arrays = f'  "arrays": {_print_arrays(document["arrays"])},\n'
+        members = (
+            arrays if name == "arrays" else texts[name] for name in names if name != "digest"
+        )
+        body = ("{\n" + "".join(members)).encode("utf-8")
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         findings = check_manifest(dict(document))
         raise SerializationError(

@@ -404,6 +404,7 @@ def _place(stage: _Stage, refuse: Callable[[], None], *, folder: bool, overwrite
         with suppress(FileExistsError):  # another writer was faster
             if not _rename(stage.path, stage.target, "new"):
                 stage.path.rename(stage.target)
+            stage.path = stage.target
             return
 
 
