@@ -388,15 +388,16 @@ def _typed(
         _require_made(out, series, options["limits"])
         return Item(path, cast("Path", out), "skipped")
     found: list[Diagnostic] = []
-    by_names = not is_bundle(path)
-    if not by_names:
-        written = bundle.read_manifest(path, limits=options["limits"]).get("schema")
-        _require_schema(written, series)
-        by_names = written is None and options["layout"] is not None
-    if by_names:
+    if not is_bundle(path):
         made = _of_foreign(path, out, files, report=found)
     else:
-        made = _of_bundle(path, out, series, options, report=found)
+        with bundle.kept(path, options["limits"]):
+            written = bundle.read_manifest(path, limits=options["limits"]).get("schema")
+            _require_schema(written, series)
+            if written is None and options["layout"] is not None:
+                made = _of_foreign(path, out, files, report=found)
+            else:
+                made = _of_bundle(path, out, series, options, report=found)
     return Item(path, cast("Path", out), "typed", report=tuple(found), made=made)
 
 
