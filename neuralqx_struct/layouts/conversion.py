@@ -46,7 +46,7 @@ from neuralqx_struct.errors import (
     StructError,
     has_errors,
 )
-from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.evolution.migrations import resolve_by_plan
 from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.formats import FORMATS, ForeignArray, ForeignFile
 from neuralqx_struct.formats.store import Progress, store_of, total_bytes
@@ -308,21 +308,22 @@ class _Files:
         else:
             made = adopted(self._series, table, file, values, report=notes)
         try:
-            payload = resolve(made, self._series, report=notes, trust=self.options["trust"])
+            trust = self.options["trust"]
+            payload, way = resolve_by_plan(made, self._series, to="head", report=notes, trust=trust)
         except StructError as error:
             if table is None:
                 error = MigrationError(map(_with_layout, error.diagnostics))
             raise error from error.__cause__
-        weakref.finalize(made.arrays, file.close)
+        arrays = cast("LazyArrays", made.arrays)
+        weakref.finalize(arrays, file.close)
         if report is not None:
             report += notes
-        if not isinstance(payload.arrays, LazyArrays):  # a step of a migration changed them
+        if way.hops:  # their steps may look at the elements of arrays
             return payload, None
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         sources = [*file.arrays.values()]
-        known = _Known(payload.document, payload.arrays, sources, notes, {})
-        self._known[key] = known
+        known = self._known[key] = _Known(payload.document, arrays, sources, notes, {})
         return payload, known.shared
 
 

@@ -73,8 +73,8 @@ def changed(draw, lazy, array):
 @every("seed", range(150))
 def test_chains_of_operations_are_those_of_numpy(seed, slices):
     draw = random.Random(seed)
-    wanted = drawn(draw)
-    lazy = source(wanted, slices=slices)
+    first = wanted = drawn(draw)
+    lazy = whole = source(wanted, slices=slices)
     for _ in range(draw.randint(0, 5)):
         lazy, wanted = changed(draw, lazy, wanted)
     assert (lazy.dtype, lazy.shape) == (str(wanted.dtype), wanted.shape)
@@ -88,6 +88,8 @@ def test_chains_of_operations_are_those_of_numpy(seed, slices):
     ]
     for region, part in zip(regions, arrays.parts("x", regions), strict=True):
         assert np.array_equal(part, wanted[region])
+    doubled = LazyArrays({"x": lazy}).of_others({id(whole.source): source(2 * first).source})["x"]
+    assert np.array_equal(doubled, 2 * wanted) and doubled.dtype == wanted.dtype
 
 
 def test_operations_are_compared_by_what_they_do():

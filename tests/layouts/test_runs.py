@@ -325,3 +325,90 @@ def test_bundles_of_the_schema_are_taken_as_they_are():
     assert [*states(converted("run")).values()] == ["typed", "typed"]
     check("out/0", 0)
     check("out/1.zip", 0)
+
+
+def old_names(arrays):
+    """The same as the layout names it."""
+    renamed = {
+        name.replace("layers", "blocks").replace("kernel", "weight"): np.asarray(value).T
+        for name, value in arrays.items()
+        if name != "step"
+    }
+    return renamed | {"count": arrays[name] for name in arrays if name == "step"}
+
+
+def write_msgpack(path, arrays):
+    root = {}
+    for name, value in arrays.items():
+        *outer, last = name.split(".")
+        inner = root
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    path.write_bytes(serialization.to_bytes(root))
+
+
+KINDS = {
+    "npz": lambda path, arrays: np.savez(path, **arrays),
+    "safetensors": lambda path, arrays: formats.write(path, "safetensors", arrays),
+    "msgpack": write_msgpack,
+}
+#: What differs from step to step.
+DIFFERENT = {
+    "elements": named,
+    "a value": lambda n: named(n) | {"step": n},
+    "values that are equal": lambda n: named(0) | {"step": [1, True, 1.0][n % 3]},
+    "a dtype": lambda n: named(n) | {"step": np.array(n, ["int32", "int64", "float32"][n % 3])},
+    "an order": lambda n: dict(sorted(named(n).items(), reverse=n % 2 == 1)),
+    "the number of layers": lambda n: (
+        named(n) if n % 2 else {"step": n, **dict([*named(n).items()][:1])}
+    ),
+    "a shape": lambda n: named(n) | {"layers.1.kernel": np.ones((3, 4 + n % 2), "float32")},
+}
+
+
+@pytest.mark.parametrize("different", DIFFERENT)
+@pytest.mark.parametrize("layout", [None, "old"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_is_what_its_file_alone_becomes(kind, layout, different):
+    """Byte for byte, with the same report: what steps have in common is made once, and nothing else."""
+    Path("run").mkdir()
+    for n in range(7):
+        arrays = DIFFERENT[different](n)
+        KINDS[kind](Path(f"run/{n}.{kind}"), old_names(arrays) if layout else arrays)
+    done = converted("run", layout=layout)
+    for item in done.run.items:
+        report, alone = [], Path("alone", item.out.name)
+        try:
+            converted(item.path, alone, layout=layout, report=report)
+        except SerializationError as error:
+            report, alone = error.diagnostics, None
+        found = {(d.code, d.path, d.message) for d in item.report}
+        assert found == {(d.code, d.path, d.message) for d in report}
+        assert (item.state == "failed") == (alone is None) == (not item.out.exists())
+        for file in ("manifest.json", "arrays.npz") if alone else ():
+            assert (alone / file).read_bytes() == (item.out / file).read_bytes()
+
+
+def test_the_folder_of_a_run_is_looked_over_once(monkeypatch):
+    """However many steps it has, or the time of a step would grow with their number; and its names are flushed once."""
+    Path("run").mkdir()
+    for n in range(6):
+        np.savez(f"run/{n}.npz", **named(n))
+    Path("out/.3.tmp-0123456789ab").mkdir(parents=True)
+    (looks, listed), (flushes, flush) = ([], os.listdir), ([], os.fsync)
+    there = Path("out").stat().st_ino
+
+    def look(place="."):
+        looks.extend([1] if not isinstance(place, int) and Path(place) == Path("out") else [])
+        return listed(place)
+
+    def flushed(descriptor):
+        flushes.extend([len(listed("out"))] if os.fstat(descriptor).st_ino == there else [])
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "listdir", look)
+    monkeypatch.setattr(os, "fsync", flushed)
+    converted("run")
+    assert len(looks) == 1 and flushes == [6]
+    assert names("out") == [f"{n}" for n in range(6)]
