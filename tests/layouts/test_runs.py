@@ -390,6 +390,23 @@ def test_a_step_is_what_its_file_alone_becomes(kind, layout, different):
             assert (alone / file).read_bytes() == (item.out / file).read_bytes()
 
 
+def test_values_beside_a_file_are_those_of_its_own_folder():
+    layout = (
+        LAYOUT.replace("step: count", 'step: ""') + "values_from: {config.json: {step: epoch}}\n"
+    )
+    for n in range(3):
+        Path(f"run/{n}").mkdir(parents=True)
+        Path(f"run/{n}/config.json").write_text(json.dumps({"epoch": n}))
+        formats.write(
+            f"run/{n}/net.npz",
+            "npz",
+            {name: array for name, array in old_names(named(n)).items() if name != "count"},
+        )
+    assert {*states(converted("run", layout=layout)).values()} == {"typed"}
+    for n in range(3):
+        check(f"out/{n}/net", n)
+
+
 def test_the_folder_of_a_run_is_looked_over_once(monkeypatch):
     """However many steps it has, or the time of a step would grow with their number; and its names are flushed once."""
     Path("run").mkdir()

@@ -363,7 +363,18 @@ def seal(path):
     bundle.seal(path)
 
 
+def convert_run(path):
+    """A run of one step, at whose end its name is flushed."""
+    run = path.with_name("run")
+    run.mkdir()
+    np.savez(run / "1.npz", w=np.ones(3, "float32"))
+    schema = s.load_schema("""
+    {language: "1", schema: lab.net, version: 1, root: Net, structs: {Net: {fields: {w: "float32[n]"}}}}""")
+    assert [item.state for item in s.convert(run, path, schema=schema).run.items] == ["typed"]
+
+
 WRITERS = {
+    "run": convert_run,
     "npz": lambda path: s.export({"w": np.ones(3)}, path),
     "safetensors": lambda path: s.export({"w": np.ones(3)}, path, store="safetensors"),
     "zip": lambda path: s.export({"w": np.ones(3)}, path.with_suffix(".zip")),
