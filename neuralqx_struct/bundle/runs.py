@@ -418,10 +418,10 @@ def _copied(source: Place, place: Place, without: Collection[str] = ()) -> Itera
 
 def _copy_others(steps: Mapping[str, str | None], folder: Place, out: Place) -> None:
     """Copies the folders without checkpoints beside the steps of managers; those that exist on a disk are left alone."""
-    inside = {
-        str(each) for name in steps for each in (PurePosixPath(name), *PurePosixPath(name).parents)
-    }
-    for root in sorted({step.rpartition("/")[0] for step in steps.values() if step}):
+    roots = sorted({step.rpartition("/")[0] for step in steps.values() if step})
+    paths = map(PurePosixPath, steps if roots else ())
+    inside = {str(each) for path in paths for each in (path, *path.parents)}
+    for root in roots:
         found: list[Any] = [*(folder / root).iterdir()]
         for entry in sorted(found, key=lambda entry: str(entry.name)):
             name = f"{root}/{entry.name}".strip("/")

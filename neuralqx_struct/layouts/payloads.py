@@ -435,7 +435,7 @@ def _keyed(values: Mapping[str, Any]) -> dict[str, Any]:
 def _read_values(layout: Layout, file: ForeignFile) -> dict[str, Any]:
     """The values in JSON files beside a foreign file."""
     found: dict[str, Any] = {}
-    if not file.path:
+    if not (file.path and layout.values_from):
         return found
     place = file.place or Path(file.path)
     folder = place if place.is_dir() else place.parent

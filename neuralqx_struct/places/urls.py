@@ -334,7 +334,7 @@ def place_of(path: str | os.PathLike[str] | RemotePath, options: Options | None 
 
             return Path(url2pathname(urlsplit(path).path))
         return located(path, options)
-    made = Path(path)
+    made = path if isinstance(path, Path) else Path(path)
     if str(made).startswith("~"):
         message = f"expected a path, got {str(made)!r}"
         raise SerializationError(message, code="NQX401", hint=WHOLE_PATH)
