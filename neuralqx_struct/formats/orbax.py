@@ -180,6 +180,7 @@ class _Folder:
         self._stored = files.stored  # nothing is opened before all are found to be plain files
         self._tensorstore = package("tensorstore")
         self._ocdbt = files.has(_OCDBT)
+        self._context = self._tensorstore.Context()  # by which its arrays share the open database
         document = self.json(TREE_METADATA)
         self.entries = _entries(document.get("tree_metadata"), limits)
         self.texts = self.json(_TEXTS) if files.has(_TEXTS) else {}
@@ -209,7 +210,7 @@ class _Folder:
         where = self._files.ocdbt(place) if self._ocdbt else self._files.driver(place)
         with self._files.faults(entry.place):
             request = {**self._request, "kvstore": where}
-            return self._tensorstore.open(request, open=True, read=True)
+            return self._tensorstore.open(request, context=self._context, open=True, read=True)
 
     def array(self, name: str, answer: Any) -> ForeignArray:
         """An array by its description, all of whose numbers are checked."""
