@@ -466,6 +466,10 @@ class Combined(LazyArray):
         for array in self.arrays:
             yield from array.parts()
 
+    def of_others(self, sources: Mapping[int, ForeignArray]) -> Combined:
+        arrays = [array.of_others(sources) for array in self.arrays]
+        return Combined(arrays, self.dtype, self.compute)
+
     def needs(self, region: Region) -> list[tuple[Part, Region]] | None:
         found: list[tuple[Part, Region]] = []
         for array in self.arrays:
