@@ -254,15 +254,16 @@ def format_manifest(document: Mapping[str, Any], shared: dict[str, str] | None =
         *(name for name in document if name not in _ORDER),
     ]
     texts = {} if shared is None else shared
+    members = []
     try:
         with collector_paused():
             for name in names:
-                if name not in texts and name not in ("arrays", "digest"):
-                    texts[name] = f"  {_ENCODER.encode(name)}: {_print(document[name], '  ')},\n"
-            arrays = f'  "arrays": {_print_arrays(document["arrays"])},\n'
-        members = (
-            arrays if name == "arrays" else texts[name] for name in names if name != "digest"
-        )
+                if name == "digest":
+                    continue
+                text = _print_arrays(document[name]) if name == "arrays" else texts.get(name)
+                if text is None:
+                    text = texts[name] = _print(document[name], "  ")
+                members.append(f"  {_ENCODER.encode(name)}: {text},\n")
         body = ("{\n" + "".join(members)).encode("utf-8")
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         findings = check_manifest(dict(document))
