@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+Edited = tuple[dict[str, Any], dict[str, str] | None]
+
 __all__ = ["Converted", "convert", "require_apart", "seal", "write_linked"]
 
 
@@ -100,7 +102,7 @@ def convert(
     overwrite: bool = False,
     limits: Limits | None = None,
     progress: Progress | None = None,
-    edited: Callable[[dict[str, Any]], dict[str, Any]] = lambda manifest: manifest,
+    edited: Callable[[dict[str, Any]], Edited] = lambda manifest: (manifest, None),
 ) -> Converted:
     """Writes a bundle in another form: folder or zip, another store, compressed or not, without unused arrays.
 
@@ -116,7 +118,8 @@ def convert(
         overwrite: Replace an existing bundle, which may be the source itself.
         limits: Sizes above which the source is refused.
         progress: Called with bytes done and bytes in all.
-        edited: Returns the manifest of the new bundle; it names the same arrays.
+        edited: Returns the manifest of the new bundle, which names the same arrays, and what it shares with others, as in
+            :class:`~neuralqx_struct.bundle.writing.WriteOptions`.
 
     Returns:
         The new bundle and its sizes. From folder to folder, if nothing about the arrays changes, the files
@@ -130,7 +133,7 @@ def convert(
     with opened(source, limits) as held:
         payload = held.payload()
         foreign = payload.document.keys() == FOREIGN_MEMBERS
-        document = edited(payload.document)
+        document, shared = edited(payload.document)
         records = document["arrays"]
         chosen = store or store_of(records).name
         unused = tuple(name for name, record in records.items() if compact and "unused" in record)
@@ -144,7 +147,7 @@ def convert(
             and all(_unchanged(record, chosen) for record in kept.values())
         )
         if linked:
-            write_linked(held, out, document, overwrite=overwrite)
+            write_linked(held, out, document, overwrite=overwrite, shared=shared)
             if progress is not None:
                 progress(nbytes, nbytes)
             return Converted(cast("Path", out), chosen, len(kept), nbytes, unused, linked)
@@ -193,6 +196,7 @@ def write_linked(
     overwrite: bool = False,
     progress: Progress | None = None,
     limits: Limits | None = None,
+    shared: dict[str, str] | None = None,
 ) -> Path:
     """Writes a bundle of the array files of another one, without writing their bytes again.
 
@@ -209,6 +213,7 @@ def write_linked(
         overwrite: As for :func:`write`.
         progress: Called with (bytes done, bytes in all) of the arrays in ``changed``.
         limits: As for :func:`write`.
+        shared: As for :func:`write`.
 
     Raises:
         SerializationError: The document names arrays that neither the source nor ``changed`` has, or is not sound.
@@ -222,7 +227,8 @@ def write_linked(
     free = _free_name(store, set(map(file_of, original.values())))
     added = {name: given[name] for name in changed if name in given}
     sound = {**document, "arrays": {**records, **added}}
-    raise_findings(check_manifest(sound, limits=limits), str(target))
+    if not shared:
+        raise_findings(check_manifest(sound, limits=limits), str(target))
     require_apart(source.path, target)
     for file in files:
         form_of(target).require(store_of_file(file))
@@ -237,7 +243,7 @@ def write_linked(
                 records[name] = recorded(given.get(name, {}), record, fresh)
         made = signed(document, records)
         raise_findings(check_arrays(Payload(made, HeldArrays(records)), limits), str(target))
-        new.finish(formatted(made, limits))
+        new.finish(formatted(made, limits, shared))
     return cast("Path", target)
 
 

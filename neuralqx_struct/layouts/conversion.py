@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from neuralqx_struct import bundle, formats
 from neuralqx_struct.bundle import conversion
-from neuralqx_struct.bundle.conversion import Converted, require_apart
+from neuralqx_struct.bundle.conversion import Converted, Edited, require_apart
 from neuralqx_struct.bundle.reading import opened as opened_bundle
 from neuralqx_struct.bundle.runs import (
     Found,
@@ -71,7 +71,7 @@ from neuralqx_struct.schema.stamping import stamped
 
 #: Checkpoints of a run that are under way at a time.
 _WORKERS: Final = 8
-#: Descriptions of files that are remembered, as there are kinds of items in a step.
+#: Descriptions of files, and manifests, that are remembered, as there are kinds of items in a step.
 _MOST_KNOWN: Final = 8
 #: Codes of a tree whose names are not those of the fields.
 _NAMES: Final = frozenset({"NQX404", "NQX414", "NQX415"})
@@ -160,7 +160,7 @@ def convert(
     if not foreign and layout is None and max_shard_size is None:
         given = schemas_given(schema)
         one = given if isinstance(given, Series) else None  # a project's catalogue chooses none
-        return _of_bundle(source, out, one, options, report=report, progress=progress)
+        return _of_bundle(source, out, one, options, {}, report=report, progress=progress)
     series = _series(schema, layout, source)
     require_apart(source, out)
     if foreign:
@@ -214,17 +214,18 @@ def _of_bundle(
     out: Place,
     series: Series | None,
     options: Mapping[str, Any],
+    stamps: dict[str, _Stamp],
     *,
     report: list[Diagnostic] | None,
     progress: Progress | None = None,
 ) -> Converted:
-    """A bundle as another one."""
+    """A bundle as another one; ``stamps`` has the manifests that came under the schema so far."""
     names = ("store", "compress", "compact", "overwrite", "limits")
     return conversion.convert(
         source,
         out,
         progress=progress,
-        edited=lambda manifest: _under_schema(manifest, series, source, report),
+        edited=lambda manifest: _under_schema(manifest, series, source, stamps, report),
         **{name: options[name] for name in names},
     )
 
@@ -363,7 +364,8 @@ def _converted_run(
 ) -> Converted:
     """Every checkpoint of a run as a bundle of a schema."""
     options = {**options, "trust": tuple(options["trust"])}
-    work = partial(_typed, series=series, options=options, files=_Files(series, options))
+    files = _Files(series, options)
+    work = partial(_typed, series=series, options=options, files=files, stamps={})
     done = each_checkpoint(
         found, source, out, work, noun="step", workers=_WORKERS, progress=progress
     )
@@ -382,7 +384,13 @@ def _converted_run(
 
 
 def _typed(
-    path: Path, out: Place, series: Series, options: Mapping[str, Any], files: _Files
+    path: Path,
+    out: Place,
+    series: Series,
+    options: Mapping[str, Any],
+    *,
+    files: _Files,
+    stamps: dict[str, _Stamp],
 ) -> Item:
     """One checkpoint of a run as a bundle of a schema; one that is there is left alone."""
     if is_there(out) and not options["overwrite"]:
@@ -398,7 +406,7 @@ def _typed(
             if written is None and options["layout"] is not None:
                 made = _of_foreign(path, out, files, report=found)
             else:
-                made = _of_bundle(path, out, series, options, report=found)
+                made = _of_bundle(path, out, series, options, stamps, report=found)
     return Item(path, cast("Path", out), "typed", report=tuple(found), made=made)
 
 
@@ -430,18 +438,37 @@ def _require_made(out: Place, series: Series, limits: Limits | None) -> None:
     raise bundle.BundleExistsError(message, file=str(out), hint=hint)
 
 
+class _Stamp(NamedTuple):
+    """What plain bundles share whose manifests differ in the records of their arrays alone."""
+
+    document: dict[str, Any]
+    notes: list[Diagnostic]
+    shared: dict[str, str]
+
+
 def _under_schema(
     manifest: dict[str, Any],
     series: Series | None,
     source: Place,
+    stamps: dict[str, _Stamp],
     report: list[Diagnostic] | None,
-) -> dict[str, Any]:
+) -> Edited:
     if series is None or "schema" in manifest:
-        return manifest
-    try:
-        return stamped(manifest, series, report)
-    except StructError as error:
-        raise error.in_file(str(source)) from error.__cause__
+        return manifest, None
+    key = repr([item for item in manifest.items() if item[0] not in ("arrays", "digest")])
+    stamp = stamps.get(key)
+    if stamp is None:
+        notes: list[Diagnostic] = []
+        try:
+            made = stamped(manifest, series, notes)
+        except StructError as error:
+            raise error.in_file(str(source)) from error.__cause__
+        if len(stamps) >= _MOST_KNOWN:
+            stamps.clear()
+        stamp = stamps[key] = _Stamp(made, notes, {})
+    if report is not None:
+        report += stamp.notes
+    return {**stamp.document, "arrays": manifest["arrays"]}, stamp.shared
 
 
 def _format_of(out: Place, max_shard_size: int | None) -> str | None:
