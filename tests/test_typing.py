@@ -30,11 +30,12 @@ def mypy(root, folder, files):
     }
 
 
-def basedpyright(root, folder, files, mode="strict"):
+def basedpyright(root, folder, files):
+    """With all its rules: those that are strict, and those that it warns of by default."""
     options = {
         "include": ["."],
         "extraPaths": [str(root)],
-        "typeCheckingMode": mode,
+        "typeCheckingMode": "recommended",
         "pythonVersion": "3.11",
         "reportUnusedExpression": False,
         "reportUnusedCallResult": False,
@@ -103,7 +104,7 @@ from odd import Any as State, Box, Empty
 from vmc import Optimizer, Sampler, VMCState
 
 key = jax.random.key(0)
-sampler = Sampler(sigma=np.ones((1, 2), "int8"), key=key)
+sampler = Sampler(sigma=np.array([[1, 1]], dtype=np.int8), key=key)
 Empty()
 Box(x=key)
 State(self=1.0, list=[1], jax=key, u=(), v=(1, 2), SCHEMA=b"", tree=3, boxes={"a": Box(x=key)})
@@ -111,6 +112,7 @@ State(self=1.0, list=[1], jax=key, u=(), v=(1, 2), SCHEMA=b"", tree=3, boxes={"a
 
 def run(state: VMCState, optimizer: Optimizer) -> float:
     later: VMCState = state.replace(step=state.step + 1)
+    assert optimizer != later
     again: VMCState = VMCState.load("ckpt")
     return later.learning_rate + again.kernel.size + again.sampler.sigma.size + state.n_parameters
 
@@ -140,10 +142,6 @@ def written_stubs(root, folder):
     for name, text in modules.items():
         (folder / name).write_text(text)
     return [str(folder / name) for name in modules]
-
-
-def test_stubs_have_nothing_that_the_checker_warns_of_by_default(root, tmp_path):
-    assert basedpyright(root, tmp_path, written_stubs(root, tmp_path), mode="recommended") == set()
 
 
 @pytest.mark.parametrize("checker", [mypy, basedpyright])
