@@ -76,6 +76,11 @@ def python(*modules):
     return Python(*(modules or COMMANDS))
 
 
+def check_jsonschema(*words):
+    """What a tool says that knows only a published JSON Schema, `check-jsonschema`."""
+    return python("check_jsonschema.cli").run("-m", "check_jsonschema", *map(str, words))
+
+
 def _serve():
     """Reads jobs, runs each in a fork, and prints its exit code. In a fork, the job."""
     for line in sys.stdin:

@@ -1,8 +1,6 @@
 """Shared by the tests of the schemas that ship: saving, loading and moving a state between versions."""
 
 import functools
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +8,7 @@ import numpy as np
 
 import neuralqx_struct as s
 from tests.builders import ROOT
+from tests.preloaded import check_jsonschema
 
 #: Compiled in a hurry: these functions run a few dozen times.
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -23,15 +22,7 @@ def schema(name, version=2):
 def check_with_others_tools(bundle):
     """What a tool that knows only the published JSON Schema says of a manifest."""
     published = ROOT / "schemas" / "manifest" / "1.json"
-    command = [
-        sys.executable,
-        "-m",
-        "check_jsonschema",
-        "--schemafile",
-        published,
-        bundle / "manifest.json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = check_jsonschema("--schemafile", published, bundle / "manifest.json")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

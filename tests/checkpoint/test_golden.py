@@ -6,8 +6,6 @@ import datetime as dt
 import json
 import math
 import pathlib
-import subprocess
-import sys
 import types
 
 import flax.core
@@ -22,6 +20,7 @@ from neuralqx_struct.bundle import read_manifest
 from neuralqx_struct.manifest.kinds import KINDS, iter_nodes
 from tests.builders import ROOT
 from tests.golden_kinds import values
+from tests.preloaded import check_jsonschema
 
 FOLDER = ROOT / "tests" / "golden" / "format-1"
 
@@ -118,10 +117,9 @@ def test_other_tools_read_them_too(root, tmp_path):
     with np.load(FOLDER / "vmc_state_1" / "arrays.npz") as arrays:
         assert arrays["W_re"].tolist() == [[1.0] * 4] * 2
     schema, manifest = root / "schemas/manifest/1.json", FOLDER / "vmc_state_1" / "manifest.json"
-    command = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(schema)]
-    assert subprocess.run([*command, str(manifest)], capture_output=True).returncode == 0
+    assert check_jsonschema("--schemafile", schema, manifest).returncode == 0
     document = json.loads(manifest.read_text())
     del document["manifest"]["fields"]["W_re"]["dtype"]
     (tmp_path / "bad.json").write_text(json.dumps(document))
-    refused = subprocess.run([*command, str(tmp_path / "bad.json")], capture_output=True, text=True)
+    refused = check_jsonschema("--schemafile", schema, tmp_path / "bad.json")
     assert refused.returncode == 1 and "'dtype' is a required property" in refused.stdout

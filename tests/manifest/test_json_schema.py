@@ -2,8 +2,6 @@
 
 import copy
 import json
-import subprocess
-import sys
 
 import jsonschema
 from hypothesis import given, settings
@@ -14,6 +12,7 @@ from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.export import manifest_schema
 from tests.builders import ARRAY, BAD, EVERY_KIND, GOOD, ROOT, cases, document, every, mutated
+from tests.preloaded import check_jsonschema
 
 PUBLISHED = ROOT / "schemas/manifest/1.json"
 SCHEMA = json.loads(PUBLISHED.read_text())
@@ -72,11 +71,8 @@ def test_check_jsonschema_agrees(tmp_path):
     for file, value in zip(files, values, strict=True):
         file.write_text(json.dumps(value))
     good, *bad = map(str, files)
-    tool = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(PUBLISHED)]
-    assert subprocess.run([*tool, good], check=False, capture_output=True).returncode == 0
-    refused = subprocess.run(
-        [*tool, *bad, "--output-format", "json"], check=False, capture_output=True
-    )
+    assert check_jsonschema("--schemafile", PUBLISHED, good).returncode == 0
+    refused = check_jsonschema("--schemafile", PUBLISHED, *bad, "--output-format", "json")
     assert refused.returncode == 1
     assert {error["filename"] for error in json.loads(refused.stdout)["errors"]} == set(bad)
 

@@ -3,8 +3,6 @@
 import copy
 import functools
 import json
-import subprocess
-import sys
 
 import jsonschema
 import pytest
@@ -15,7 +13,7 @@ import neuralqx_struct as s
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.export import payload_schema
 from tests.builders import SHIPPED, cases, every
-from tests.preloaded import python
+from tests.preloaded import check_jsonschema, python
 
 HEAD = 'language: "1"\nschema: lab.wide\nversion: 3\nroot: Net\n'
 WIDE = s.load_schema(
@@ -266,22 +264,9 @@ def test_other_tools_read_it(tmp_path, root):
     bad["manifest"]["fields"]["kernel"]["dtype"] = "complex128"
     (tmp_path / "good.json").write_text(json.dumps(good))
     (tmp_path / "bad.json").write_text(json.dumps(bad))
-    checker = [
-        sys.executable,
-        "-m",
-        "check_jsonschema",
-        "--schemafile",
-        str(tmp_path / "schema.json"),
-    ]
-    assert (
-        subprocess.run(
-            [*checker, str(tmp_path / "good.json")], check=False, capture_output=True
-        ).returncode
-        == 0
-    )
-    done = subprocess.run(
-        [*checker, str(tmp_path / "bad.json")], check=False, capture_output=True, text=True
-    )
+    published = tmp_path / "schema.json"
+    assert check_jsonschema("--schemafile", published, tmp_path / "good.json").returncode == 0
+    done = check_jsonschema("--schemafile", published, tmp_path / "bad.json")
     assert done.returncode == 1 and "$.manifest.fields.kernel.dtype" in done.stdout
 
 

@@ -6,8 +6,6 @@ file of the same name in ``valid/`` is its mend. The published JSON Schemas agre
 
 import json
 import re
-import subprocess
-import sys
 
 import jsonschema
 import pytest
@@ -18,6 +16,7 @@ from neuralqx_struct.errors import has_errors
 from neuralqx_struct.schema.language import language_schema, language_schema_twin
 from neuralqx_struct.tools.linting import lint
 from tests.builders import DIAGNOSTICS, ROOT, every, yaml_blocks
+from tests.preloaded import check_jsonschema
 
 SUITE = ROOT / "tests" / "suite" / "schema"
 INVALID = sorted((SUITE / "invalid").iterdir())
@@ -171,14 +170,9 @@ def test_what_editors_offer_is_sound(name, tmp_path):
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_check_jsonschema_agrees(name):
     schema = ROOT / "schemas" / "struct-schema" / name
-    command = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(schema)]
-    done = subprocess.run(
-        [*command, *map(str, VALID)], capture_output=True, encoding="utf-8", check=False
-    )
+    done = check_jsonschema("--schemafile", schema, *VALID)
     assert done.returncode == 0, done.stdout
     malformed = [path for path in INVALID if path.stem in STRUCTURAL]
-    done = subprocess.run(
-        [*command, *map(str, malformed)], capture_output=True, encoding="utf-8", check=False
-    )
+    done = check_jsonschema("--schemafile", schema, *malformed)
     assert done.returncode == 1
     assert [path.name for path in malformed if path.name not in done.stdout] == []
