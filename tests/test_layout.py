@@ -1,6 +1,7 @@
 """The layout of the tests and of the package: where files lie, and the layers of the import contract."""
 
 import ast
+import functools
 import importlib
 import re
 import tomllib
@@ -72,6 +73,7 @@ def test_the_layers_name_the_whole_package():
         }
 
 
+@functools.cache
 def private_names():
     """The packages of others whose private names the package imports, with these names."""
     found = {}
