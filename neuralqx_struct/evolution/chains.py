@@ -5,8 +5,8 @@ Contains :func:`stages_of` (a chain of steps with the declaration between each t
 Reads no payload.
 
 Example:
-    >>> [stage.step.name for stage in chain_of(v2, v3).stages]
-    ['split', 'inline', 'unwrap_key']
+    >>> [stage.step.name for stage in chain_of(v2, v3).stages][:3]
+    ['split', 'split', 'wrap_key']
 """
 
 from __future__ import annotations
