@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import pytest
 import yaml
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
@@ -374,6 +374,7 @@ trees = st.recursive(
 
 
 @given(trees)
+@settings(max_examples=60)
 def test_any_tree_conforms(tmp_path_factory, root):
     assume(not isinstance(root, dict) or root["__kind__"] != "struct")
     path = write(tmp_path_factory.mktemp("bundle"), root)
