@@ -118,8 +118,8 @@ def convert(
         overwrite: Replace an existing bundle, which may be the source itself.
         limits: Sizes above which the source is refused.
         progress: Called with bytes done and bytes in all.
-        edited: Returns the manifest of the new bundle, which names the same arrays, and what it shares with others, as in
-            :class:`~neuralqx_struct.bundle.writing.WriteOptions`.
+        edited: Returns the manifest of the new bundle, which names the same arrays, and what it shares with others, as for
+            :func:`~neuralqx_struct.bundle.writing.written`.
 
     Returns:
         The new bundle and its sizes. From folder to folder, if nothing about the arrays changes, the files
@@ -213,7 +213,7 @@ def write_linked(
         overwrite: As for :func:`write`.
         progress: Called with (bytes done, bytes in all) of the arrays in ``changed``.
         limits: As for :func:`write`.
-        shared: As for :func:`write`.
+        shared: As for :func:`~neuralqx_struct.bundle.writing.written`.
 
     Raises:
         SerializationError: The document names arrays that neither the source nor ``changed`` has, or is not sound.

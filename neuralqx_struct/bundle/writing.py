@@ -48,8 +48,6 @@ class WriteOptions:
         compress: Compress the arrays; they can then not be mapped.
         progress: Called with (bytes done, bytes in all).
         limits: Sizes above which it is refused; readers of a larger one need them too.
-        shared: An empty dict for all payloads that share one document and whose arrays are lazy; the document is checked and
-            printed for the first of them.
     """
 
     overwrite: bool = False
@@ -57,7 +55,6 @@ class WriteOptions:
     compress: bool = False
     progress: Progress | None = None
     limits: Limits | None = None
-    shared: dict[str, str] | None = None
 
     @property
     def most(self) -> Limits:
@@ -84,21 +81,33 @@ def write(path: str | Place, payload: Payload, **options: Any) -> Path:
     return written(place_of(path), payload, WriteOptions(**options))
 
 
-def written(path: Place, payload: Payload, options: WriteOptions) -> Path:
-    """As :func:`write`."""
-    fill = _filling(path, payload, options)
+def written(
+    path: Place, payload: Payload, options: WriteOptions, shared: dict[str, str] | None = None
+) -> Path:
+    """As :func:`write`.
+
+    Args:
+        path: The target.
+        payload: The manifest and the arrays.
+        options: How it is written.
+        shared: An empty dict for all payloads that share one document and whose arrays are lazy; the document is checked and
+            printed for the first of them.
+    """
+    fill = _filling(path, payload, options, shared)
     with collector_paused(), new_bundle(path, overwrite=options.overwrite) as new:
         fill(new)
     return cast("Path", path)  # of a URL a RemotePath, whose users are few
 
 
-def _filling(path: Place, payload: Payload, options: WriteOptions) -> Callable[[NewBundle], None]:
+def _filling(
+    path: Place, payload: Payload, options: WriteOptions, shared: dict[str, str] | None = None
+) -> Callable[[NewBundle], None]:
     """A function that writes a payload into a new bundle.
 
     Raises:
         SerializationError: The payload is not sound, or could not be read back within the limits.
     """
-    if not options.shared:
+    if not shared:
         raise_findings(check(payload, options.most), str(path))
     store = store_named(options.store)
     form_of(path).require(store)
@@ -116,7 +125,7 @@ def _filling(path: Place, payload: Payload, options: WriteOptions) -> Callable[[
     def fill(new: NewBundle) -> None:
         file = new.named(store.file)
         records = new.put(file, write_arrays)
-        new.complete(payload.document, records, file, options.most, options.shared)
+        new.complete(payload.document, records, file, options.most, shared)
 
     return fill
 

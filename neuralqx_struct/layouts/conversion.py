@@ -37,6 +37,7 @@ from neuralqx_struct.bundle.runs import (
     is_bundle,
     is_there,
 )
+from neuralqx_struct.bundle.writing import WriteOptions, written
 from neuralqx_struct.errors import (
     Diagnostic,
     Hint,
@@ -243,8 +244,8 @@ def _of_foreign(
     payload, shared = files.payload(source, report, storage_options)
     options = files.options
     store = options["store"] or store_of({}).name
-    writing = {"overwrite": options["overwrite"], "compress": options["compress"]}
-    bundle.write(out, payload, store=store, progress=progress, shared=shared, **writing)
+    how = {name: options[name] for name in ("overwrite", "compress")}
+    written(out, payload, WriteOptions(store=store, progress=progress, **how), shared)
     records = payload.document["arrays"]
     nbytes = total_bytes(records)
     return Converted(cast("Path", out), store, len(records), nbytes, (), linked=False)

@@ -30,6 +30,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from neuralqx_struct.errors import OVERWRITE, SerializationError
@@ -66,6 +67,7 @@ class Targets:
     """
 
     def __init__(self) -> None:
+        self._looking = Lock()
         self._temporary: dict[Path, list[str]] = {}
         self._placed: dict[Path, Path] = {}
 
@@ -80,9 +82,10 @@ class Targets:
 
     def temporary(self, folder: Path) -> list[str]:
         """The temporary names that were in a folder before the first target."""
-        if folder not in self._temporary:
-            self._temporary[folder] = _temporary(folder)
-        return self._temporary[folder]
+        with self._looking:
+            if folder not in self._temporary:
+                self._temporary[folder] = _temporary(folder)
+            return self._temporary[folder]
 
     def placed(self, target: Path) -> None:
         """Notes a target that has its name."""
