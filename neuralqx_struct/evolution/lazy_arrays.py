@@ -423,13 +423,7 @@ class Joined(LazyArray):
             start += length
 
     def needs(self, region: Region) -> list[tuple[Part, Region]] | None:
-        found: list[tuple[Part, Region]] = []
-        for array, _, inside in self._meeting(region):
-            needed = array.needs(inside)
-            if needed is None:
-                return None
-            found += needed
-        return found
+        return _needed((array, inside) for array, _, inside in self._meeting(region))
 
     def view(self, reader: Reader, region: Region | None = None) -> NumpyArray:
         import numpy as np
@@ -471,16 +465,21 @@ class Combined(LazyArray):
         return Combined(arrays, self.dtype, self.compute)
 
     def needs(self, region: Region) -> list[tuple[Part, Region]] | None:
-        found: list[tuple[Part, Region]] = []
-        for array in self.arrays:
-            needed = array.needs(region)
-            if needed is None:
-                return None
-            found += needed
-        return found
+        return _needed((array, region) for array in self.arrays)
 
     def view(self, reader: Reader, region: Region | None = None) -> NumpyArray:
         return self.compute(*[array.view(reader, region) for array in self.arrays])
+
+
+def _needed(asked: Iterable[tuple[LazyArray, Region]]) -> list[tuple[Part, Region]] | None:
+    """The regions of parts that regions of several arrays are made of; None if one needs more."""
+    found: list[tuple[Part, Region]] = []
+    for array, region in asked:
+        needed = array.needs(region)
+        if needed is None:
+            return None
+        found += needed
+    return found
 
 
 def compact(array: NumpyArray) -> NumpyArray:

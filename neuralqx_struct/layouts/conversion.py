@@ -273,7 +273,7 @@ class _Files:
         """The payload of a file, whose arrays are read when they are asked for.
 
         Returns:
-            The payload, and what its manifest shares with others, as for ``bundle.write``.
+            The payload, and the texts that its manifest shares with others, as for ``written``.
 
         Raises:
             SerializationError: It does not fit, with every problem.

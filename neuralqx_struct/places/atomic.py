@@ -53,7 +53,7 @@ _LEFTOVER: Final = re.compile(r"\..+\.(?P<kind>gone|tmp)-[0-9a-f]{12}")
 
 
 class Targets:
-    """Many new targets, for what is done once for all of them.
+    """The new files or folders of a run, which share one list of leftovers and one flush of names.
 
     The leftovers in a folder are listed before its first target. The names of the targets are flushed at the end: a power cut
     before may take a name away, with the whole target, but leaves no part of one.
