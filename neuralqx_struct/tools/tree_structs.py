@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from neuralqx_struct.manifest.kinds import DICT, LIST, STRUCT, TUPLE, Node, kind_of
 from neuralqx_struct.schema.conformance import see_node
-from neuralqx_struct.schema.fitting import entries, numbered, numbered_names, unboxed
+from neuralqx_struct.schema.fitting import class_name, entries, numbered, numbered_names, unboxed
 from neuralqx_struct.schema.lint.document import objection_to_field
 from neuralqx_struct.types import type_names
 
@@ -31,7 +31,7 @@ _DEEPEST = 40
 _MOST_FIELDS = 1000
 #: Longer sequences of different values stay lists.
 _LONGEST_TUPLE = 32
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NONE: Mapping[str, Any] = MappingProxyType({})
 #: The module in references to the structs, which have no class.
 _MODULE = "tree"
 
@@ -62,14 +62,19 @@ def tree_of_structs(root: Node) -> dict[str, Node]:
     form = forms.of(root)
     if form.sort != "struct":
         form = Form(-1, "struct", None, {"value": form}, "State")
-    return StructNames().tree(form, "State")
+    return StructNames(forms.classes).tree(form, "State")
 
 
 class Forms:
-    """The forms of the nodes of one tree."""
+    """The forms of the nodes of one tree.
+
+    Attributes:
+        classes: The forms of the structs of each Python class, by its name in lower case.
+    """
 
     def __init__(self) -> None:
         self.ids: dict[Hashable, int] = {}
+        self.classes: dict[str, set[int]] = {}
 
     def form(self, sort: str, key: Hashable, inside: Mapping[Any, Form], node: Node = None) -> Form:
         """A form, which equals others of its sort with the same key."""
@@ -93,7 +98,10 @@ class Forms:
         fields = inside if reference else self.folded(inside)
         some = bool(reference) or 0 < len(fields) <= _MOST_FIELDS
         if some and all(map(is_field, fields)):
-            return self.struct(fields, reference)
+            form = self.struct(fields, reference)
+            if name := class_name(node):
+                self.classes.setdefault(name.lower(), set()).add(form.id)
+            return form
         return self.form("dict", frozenset(form.id for form in inside.values()), inside)
 
     def value(self, node: Node) -> Form:
@@ -179,10 +187,15 @@ def _is_scalar(form: Form) -> bool:
 
 
 class StructNames:
-    """The names of the structs, which are written from the root on."""
+    """The names of the structs, which are written from the root on.
 
-    def __init__(self) -> None:
+    Args:
+        classes: The forms of the objects of each class by which readers know them.
+    """
+
+    def __init__(self, classes: Mapping[str, set[int]] = _NONE) -> None:
         self.types = {*type_names()}
+        self.classes = classes
         self.taken: set[str] = set()
         self.names: dict[int, str] = {}
 
@@ -200,12 +213,16 @@ class StructNames:
             if not is_field(name) or name[:1].isdigit():
                 name = "Part"
             made, count = name, 1
-            while made in self.types or made.lower() in self.taken:
+            while made in self.types or made.lower() in self.taken or not self.tells(made, form):
                 count += 1
                 made = f"{name}{count}"
             self.taken.add(made.lower())
             self.names[form.id] = made
         return self.names[form.id]
+
+    def tells(self, name: str, form: Form) -> bool:
+        """True if a name is that of no class, or of one whose structs all have this form: readers go by their class."""
+        return self.classes.get(name.lower(), {form.id}) == {form.id}
 
     def written(self, form: Form, label: str) -> Any:
         """The nodes of a form, which has a key or is an item of a list with one."""

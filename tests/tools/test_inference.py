@@ -373,6 +373,19 @@ trees = st.recursive(
 )
 
 
+def test_objects_of_one_class_with_different_fields_beside_dicts_of_its_name(tmp_path):
+    parts = {
+        "a": struct("lab:B", x=1),
+        "0": struct("lab:B"),
+        "b": {"__kind__": "dict", "items": [["n", 1]]},
+        "c": struct("lab:C", y=1),
+        "d": {"__kind__": "dict", "items": [["c", {"__kind__": "dict", "items": [["z", 1]]}]]},
+    }
+    root = {"__kind__": "namedtuple", "type": "lab:N", "fields": parts}
+    path = write(tmp_path, root)
+    assert_sound(s.infer(path), path)
+
+
 @given(trees)
 @settings(max_examples=60)
 def test_any_tree_conforms(tmp_path_factory, root):

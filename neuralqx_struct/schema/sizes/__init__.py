@@ -239,7 +239,10 @@ def _linear(node: ast.expr, unknown: frozenset[str], names: Mapping[str, Any]) -
     match node:
         case ast.Name(id=name) if name in unknown:
             return Fraction(1), Fraction(0)
-        case ast.Constant(value=int(value)) if type(value) is int:  # most sizes are numbers
+        # Most sizes are numbers and names of numbers.
+        case ast.Name(id=name) if type(value := names.get(name)) is int:
+            return Fraction(0), Fraction(value)
+        case ast.Constant(value=int(value)) if type(value) is int:
             return Fraction(0), Fraction(value)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             form = _linear(operand, unknown, names)
