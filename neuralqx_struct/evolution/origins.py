@@ -114,7 +114,8 @@ class Following:
         step, record = stage.step, kind(stage.step)
         here = (struct, name) == (step.within or stage.before.root, getattr(step, "field", None))
         writes = tuple(record.writes(step))
-        if before is None or name not in before.fields:
+        # A step may add what was declared, but not stored.
+        if before is None or name not in (before.stored if here else before.fields):
             source = record.copied(step) if here else None
             if source is not None:
                 return self.origin(struct, source)

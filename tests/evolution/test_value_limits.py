@@ -52,6 +52,7 @@ INT, FEW = "int", {"type": "int", "le": 5}
 #: By a value: the fields of three versions, the steps to the last two, and the finding if it is beyond the limits of one.
 VALUES = {
     "added": lambda v: ({}, {"a": INT}, {"a": FEW}, [steps.add(field="a", default=v)], None, "NQX270"),
+    "added, opaque before": lambda v: ({"a": {"kind": "opaque", "default": None}}, {"a": INT}, {"a": FEW}, [steps.add(field="a", default=v)], None, "NQX270"),
     "added, renamed": lambda v: ({}, {"b": INT}, {"a": FEW}, [steps.add(field="b", default=v)], [steps.rename(field="b", to="a")], "NQX270"),
     "added by its default": lambda v: ({}, {"a": {"type": "int", "default": v}}, {"a": FEW}, None, None, "NQX270"),
     "filled": lambda v: ({"a": {"type": "int | null", "le": 5}}, {"a": INT}, {"a": FEW}, [steps.fill(field="a", value=v)], None, "NQX270"),
