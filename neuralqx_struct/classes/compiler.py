@@ -1,6 +1,6 @@
 """The compiler: schema documents -> Struct classes.
 
-Documents of one fingerprint share their classes.
+Documents of one fingerprint and order of fields share their classes.
 
 Example:
     >>> classes = classes_of(series, 3)
@@ -45,7 +45,8 @@ from neuralqx_struct.types.text import format_type
 
 __all__ = ["classes_of", "register_hook"]
 
-_CLASSES: dict[str, dict[str, Any]] = {}
+#: By the fingerprint of the document and the order of its fields, which is that of leaves.
+_CLASSES: dict[tuple[Any, ...], dict[str, Any]] = {}
 _COMPILING = threading.RLock()
 _HOOKS: dict[str, Callable[..., Any]] = {}
 _OURS = ("neuralqx_struct", "")  # packages; generated code has no name
@@ -77,24 +78,25 @@ def _hook(name: str | None) -> Callable[..., Any] | None:
 
 
 def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[str, Any]:
-    """The Struct classes of one version, by name; the same ones for every document of the same fingerprint.
+    """The Struct classes of one version, by name; the same ones for every document of the same fingerprint and order.
 
     Those of a schema that the user has loaded, with ``own``, migrate by its steps from now on, and readers find their
     references. Schemas from a bundle never override the user's.
     """
     document = series.at(version)
-    fingerprint = full_fingerprint(document)
+    orders = ((name, *struct.fields) for name, struct in document.structs.items())
+    key = (full_fingerprint(document), *orders)
     _require_jax()
     with _COMPILING:
-        if fingerprint not in _CLASSES:
+        if key not in _CLASSES:
             with collector_paused():
                 stacked = graph_of(document).stacked
                 made = {
                     name: _compile(document, name, stacked=name in stacked)
                     for name in document.structs
                 }
-            _CLASSES[fingerprint] = made
-        classes = _CLASSES[fingerprint]
+            _CLASSES[key] = made
+        classes = _CLASSES[key]
         for cls in classes.values():
             if own or "__nqx_series__" not in cls.__dict__:
                 type.__setattr__(cls, "__nqx_series__", series)

@@ -113,6 +113,12 @@ class TestClasses:
     def test_one_fingerprint_one_class(self):
         assert schema().Net is schema().Net is not schema("other").Net
 
+    def test_classes_have_the_order_of_their_document(self):
+        """Leaves have that order: it depends on no schema that was loaded before."""
+        text = 'language: "1"\nschema: lab.order\nversion: 1\nroot: A\nstructs:\n  A: {fields: {%s: int, %s: int}}\n'
+        for order in (["a", "b"], ["b", "a"]):
+            assert list(s.load_schema(text % (*order,)).root.fields()) == order
+
     def test_defaults_are_fresh(self):
         a = instance()
         assert (
