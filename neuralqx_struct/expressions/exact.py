@@ -170,6 +170,12 @@ def compared(op: Callable[..., Any], left: Any, right: Any) -> Any:
     """Compares two values, element by element where one of them is an array."""
     if type(left) in _NUMBERS and type(right) in _NUMBERS:
         return op(left, right)
+    with _without_warnings():
+        return _compared(op, left, right)
+
+
+def _compared(op: Callable[..., Any], left: Any, right: Any) -> Any:
+    """As :func:`compared`, where one of two values is no number of Python."""
     if type(right) in _NUMBERS:
         return _beside_number(op, left, right)
     if type(left) in _NUMBERS:
@@ -391,7 +397,8 @@ def reduced(array: Any, method: str) -> Any:
         reduce = getattr(_near(array), method, None)
         if reduce is None:  # a random key
             raise TypeError(f"it has no {method}")
-        return _of_library(settled(reduce()), array)
+        with _without_warnings():
+            return _of_library(settled(reduce()), array)
     values = array.values != 0 if method in ("all", "any") else array.values
     return (
         getattr(values, method)() if values.dtype.kind == "O" else getattr(values, method)().item()
@@ -399,7 +406,7 @@ def reduced(array: Any, method: str) -> Any:
 
 
 def _without_warnings() -> AbstractContextManager[Any]:
-    """Numpy's floats overflow to infinity without a warning, as those of JAX."""
+    """Numpy's floats overflow to infinity, and are compared with nan, without a warning, as those of JAX."""
     numpy: Any = sys.modules.get("numpy")
     return nullcontext() if numpy is None else numpy.errstate(all="ignore")
 

@@ -210,3 +210,11 @@ def test_numpy_and_jax_agree_about_floats(name, data):
     with np.errstate(all="ignore"):
         expected = float(np.concatenate([x, x, y]).astype(np.float64).sum())
     assert total == expected or math.isclose(total, expected, rel_tol=1e-12) or math.isnan(total)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_nan_is_compared_without_a_warning(name):
+    for convert in LIBRARIES.values():
+        names = {"x": convert(np.array(["nan", "nan"], np.float64).astype(name))}
+        for text in ("all(x < x)", "all(x <= 1)", "min(x) > 0", "max(x) < 0.5", "any(x == 0)"):
+            assert not bool(evaluate(parse(text), names)), text
