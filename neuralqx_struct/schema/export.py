@@ -14,8 +14,9 @@ Example:
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from neuralqx_struct.dtypes import CODED_DTYPES, ML_DTYPES, NUMPY_DTYPES
@@ -24,6 +25,7 @@ from neuralqx_struct.manifest import SCHEMA_URL
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.manifest.models import Manifest
 from neuralqx_struct.printing import columns, padded
+from neuralqx_struct.schema.bounds import whole_range
 from neuralqx_struct.schema.lock import payload_fingerprints
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.types import Rule, Type, walk_type
@@ -36,6 +38,7 @@ __all__ = ["manifest_schema", "outline", "payload_schema"]
 _COLLECTIONS = [tag for tag, kind in KINDS.items() if kind.sort in ("list", "tuple", "dict")]
 #: Plain text, numbers and truth values, to which constraints of fields apply.
 _PLAIN: Rule = {"type": ["string", "number", "boolean"]}
+_LARGE = 10**19  # the first integer of 20 digits; of 64 bits, some of 19 are beyond
 #: The dtypes that a bundle can hold: by name, and with a byte order, of text and of dates, as numpy writes them.
 _STORED_DTYPE: Rule = {
     "anyOf": [
@@ -215,6 +218,7 @@ def _bounds(member: FieldDeclaration) -> Iterable[Rule]:
         numeric["multipleOf"] = multiple
     if numeric:
         yield numeric
+        yield from _bounds_as_text(member, numbers)
     shortest, longest = member.min_length, member.max_length
     strings = _given({"minLength": shortest, "maxLength": longest})
     if member.pattern is not None and _is_portable(member.pattern):
@@ -230,6 +234,19 @@ def _bounds(member: FieldDeclaration) -> Iterable[Rule]:
     if member.finite:
         other_kind = {"properties": {"__kind__": {"not": {"const": "float"}}}}
         yield {"if": {"type": "object"}, "then": other_kind}
+
+
+def _bounds_as_text(member: FieldDeclaration, names: Iterable[str]) -> Iterator[Rule]:
+    """The rules of bounds for numbers that JSON has as text: nan, the infinities, and integers beyond 64 bits."""
+    low, high = whole_range({name: getattr(member, name) for name in names})
+    if not member.finite:
+        fits = {"inf": high == math.inf, "-inf": low == -math.inf}
+        values: Rule = {"enum": [value for value, is_fit in fits.items() if is_fit]}
+        yield {"if": kind_rule("float"), "then": {"properties": {"value": values}}}
+    for is_refused, sign in ((low > -_LARGE, "-"), (high < _LARGE, "")):
+        if is_refused:
+            values = {"not": {"pattern": f"^{sign}[1-9][0-9]{{19}}"}}
+            yield {"if": kind_rule("bigint"), "then": {"properties": {"value": values}}}
 
 
 #: Flags and groups with names, escapes but those of controls, operators of classes, repeated groups, and repeated repeats.

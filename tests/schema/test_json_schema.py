@@ -117,6 +117,10 @@ WRONG = {
     "scalar": (lambda f: f.update(count="10"), f"{FIELDS}/count"),
     "bool-for-int": (lambda f: f.update(count=True), f"{FIELDS}/count"),
     "bound": (lambda f: f.update(count=20), f"{FIELDS}/count"),
+    "bound-as-text": (
+        lambda f: f.update(count={"__kind__": "bigint", "value": "1" * 30}),
+        f"{FIELDS}/count/value",
+    ),
     "multiple": (lambda f: f.update(count=11), f"{FIELDS}/count"),
     "not-above": (lambda f: f.update(rate=0), f"{FIELDS}/rate"),
     "not-finite": (
