@@ -529,7 +529,10 @@ def test_a_verdict_is_what_loading_does(  # noqa: PLR0917
     before = s.example(classes_of(series, 1)["A"], key=key)
     cls = classes_of(series, 2, own=True)["A"]
     try:
-        after = s.from_state_dict(before.to_state_dict(), load_cls=cls, unknown=unknown)
+        # As numpy: JAX may have no 64 bits.
+        after = s.from_state_dict(
+            before.to_state_dict(), load_cls=cls, unknown=unknown, as_numpy=True
+        )
     except s.StructError as error:
         assert has_errors(found), (error, old_fields, new_fields)
     else:
@@ -538,7 +541,11 @@ def test_a_verdict_is_what_loading_does(  # noqa: PLR0917
             for name in old_fields:
                 now = renamed.get(name, name)
                 if now in new_fields and (name == now or name not in new_fields):
-                    assert means_the_same(getattr(before, name), getattr(after, now)), (
+                    was = getattr(before, name)
+                    is_mode = "Mode" in str(old_fields[name]) and isinstance(was, str)
+                    if is_mode and isinstance(new_mode, dict) and was not in new_mode["members"]:
+                        was = new_mode["default"]
+                    assert means_the_same(was, getattr(after, now)), (
                         name,
                         before,
                         after,

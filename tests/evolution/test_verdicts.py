@@ -30,7 +30,7 @@ def loads(writer, reader, unknown, key=0, used=()):
         assume(False)
     cls = classes_of(series_of([reader]), reader.version, own=True)[reader.root]
     try:
-        s.from_state_dict(given, load_cls=cls, unknown=unknown)
+        s.from_state_dict(given, load_cls=cls, unknown=unknown, as_numpy=True)
     except s.StructError as error:
         return error
     return None
@@ -569,7 +569,8 @@ def check(old, new, unknown, key):
         found[direction] = has_errors(judged)
         writer, reader = (old, new) if direction == "backward" else (new, old)
         error = loads(writer, reader, unknown, key)
-        depends = {d.code for d in judged if d.severity == "error"} <= {*LIMITS, "NQX307"}
+        errors = {d.code for d in judged if d.severity == "error"}
+        depends = errors <= {*LIMITS, "NQX307", "NQX320"}  # of those, a payload may make no use
         steps = [item.step for migration in new.migrations for item in migration.steps]
         refused = {d.code for d in error.diagnostics} if error is not None else set()
         if refused & STOPS and any(kind(step).checks_values for step in steps):

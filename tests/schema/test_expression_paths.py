@@ -807,8 +807,10 @@ def runs(text):
     """True if an expression has a value, or fails for a reason that other values would not give."""
     try:
         evaluate(parse(text), VALUES)
-    except SchemaError as error:  # one of two options may have a value
-        return " if " in text or "equal numbers of items" in str(error)
+    except SchemaError as error:
+        # A warning says that arrays of several elements have no truth value; one of two options may have a value.
+        others = ("equal numbers of items", "expected one truth value, got bool[")
+        return " if " in text or any(words in str(error) for words in others)
     return True
 
 

@@ -101,7 +101,8 @@ _PATTERNS = st.recursive(
 
 @given(_PATTERNS, st.text("ab.- \nß]", max_size=8))
 def test_a_pattern_means_what_it_means_in_python(pattern, text):
-    if objection_to(pattern) is None:
+    # In Python before 3.14, empty text has no place without a word boundary.
+    if objection_to(pattern) is None and (text or r"\B" not in pattern):
         assert matches(pattern, text) == (re.fullmatch(pattern, text) is not None)
 
 
