@@ -762,7 +762,11 @@ def struct_classes(draw):
 @given(struct_classes())
 def test_every_class_has_a_document_that_reads_back_equal(cls):
     report = []
-    document = schema_of(cls, schema="lab.generated", report=report)
+    try:
+        document = schema_of(cls, schema="lab.generated", report=report)
+    except SchemaError as error:  # a number for an array whose sizes only an instance tells
+        assert {d.code for d in error.diagnostics} == {"NQX108"}
+        return
     assert not has_errors(lint_document(document))
     assert {d.code for d in report} <= {"NQX134"}
     schema = load_schema(dump_schema(document))
