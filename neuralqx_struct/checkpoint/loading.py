@@ -32,7 +32,7 @@ from neuralqx_struct.checkpoint.options import (
 )
 from neuralqx_struct.checkpoint.versions import in_versions_of_reader
 from neuralqx_struct.codecs.classes import DecodeOptions, Unknown
-from neuralqx_struct.codecs.jax import StructDecoder, abstract_leaf
+from neuralqx_struct.codecs.jax import StructDecoder, abstract_leaf, explicit_transfers
 from neuralqx_struct.errors import (
     Diagnostic,
     SerializationError,
@@ -265,7 +265,7 @@ def _restored(payload: Payload, options: DecodeOptions, placement: Placement | N
     if placement is not None:
         options = replace(options, target=placement.target)
     decoder = StructDecoder(payload.arrays, options)
-    with collector_paused():
+    with collector_paused(), explicit_transfers():
         value = decoder.decode(payload.document["manifest"])
     decoder.finish()
     if options.like is not None and options.select is None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.options import ReadOptions, decode_options
-from neuralqx_struct.codecs.jax import NAMED_CODECS, StructDecoder
+from neuralqx_struct.codecs.jax import NAMED_CODECS, StructDecoder, explicit_transfers, weakened
 from neuralqx_struct.documents.bound import document_of, series_of_class
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.dtypes.casts import cast
@@ -235,7 +235,8 @@ def _stored_leaves(payload: Payload) -> dict[str, _Stored]:
     options = decode_options(ReadOptions(as_numpy=True, raw=True))
     decoder = StructDecoder(payload.arrays, options)
     decoder.codecs = NAMED_CODECS
-    tree = decoder.decode(payload.document["manifest"])
+    with explicit_transfers():
+        tree = decoder.decode(payload.document["manifest"])
     decoder.finish()
     return {_text(path): _Stored(path, leaf) for path, leaf in _leaves(tree, ()) if _form(leaf)}
 
@@ -425,6 +426,8 @@ def _placed(held: Any, fresh: Any, path: str) -> Any:
     if isinstance(fresh, np.generic):
         return array[()]
     committed = isinstance(fresh, jax.ShapeDtypeStruct) or fresh.committed
-    if fresh.sharding is not None and committed:
-        return jax.device_put(array, fresh.sharding)
-    return jnp.asarray(array)
+    with explicit_transfers():
+        array = weakened(array) if getattr(fresh, "weak_type", False) else array
+        if fresh.sharding is not None and committed:
+            return jax.device_put(array, fresh.sharding)
+        return jnp.asarray(array)

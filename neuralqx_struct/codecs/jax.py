@@ -10,8 +10,8 @@ Example:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -45,6 +45,19 @@ Node = Any
 Members = Mapping[str, Node]
 
 _SMALL = 4096  # bytes of an array that is copied rather than shared
+
+
+@contextmanager
+def explicit_transfers() -> Iterator[None]:
+    """Lets arrays of a file go to devices where the program guards transfers that it does not ask for, or looks for nan."""
+    config: Any = jax.config
+    with ExitStack() as stack:
+        stack.enter_context(jax.transfer_guard("allow"))
+        if config.jax_debug_nans:  # functions that a load calls would be compiled anew without it
+            stack.enter_context(jax.debug_nans(False))
+        if config.jax_debug_infs:
+            stack.enter_context(jax.debug_infs(False))
+        yield
 
 
 class StructEncoder(Encoder):
@@ -126,7 +139,7 @@ class StructDecoder(ClassDecoder):
         homes = None if target is None else _homes(tuple(node["shape"]), target)
         if homes is None:
             held = self._array(node, dtype)
-            return _weakened(held) if node.get("weak_type") else self._put(held)  # both copy
+            return weakened(held) if node.get("weak_type") else self._put(held)  # both copy
         regions, places = homes
         name = node["name"]
         if isinstance(self.arrays, StoredArrays):
@@ -138,7 +151,7 @@ class StructDecoder(ClassDecoder):
             converted = self._convert(part, dtype)
             shards += [self._put(converted, place) for place in own]
         array = jax.make_array_from_single_device_arrays(tuple(node["shape"]), target, shards)
-        return _weakened(array) if node.get("weak_type") else array
+        return weakened(array) if node.get("weak_type") else array
 
     def _put(self, held: np.ndarray[Any, Any], place: Any = None) -> jax.Array:
         """An array of numpy on the device of a place; by default where JAX makes arrays."""
@@ -246,7 +259,8 @@ def _homes(shape: tuple[int, ...], target: Any) -> tuple[list[Region], list[list
     return [tuple(slice(*bounds) for bounds in region) for region in homes], [*homes.values()]
 
 
-def _weakened(array: jax.Array | np.ndarray[Any, Any]) -> jax.Array:
+def weakened(array: jax.Array | np.ndarray[Any, Any]) -> jax.Array:
+    """An array of weak type, which follows the dtype of others."""
     from jax._src.lax.lax import (
         _convert_element_type,  # the only way to set the weak type of a whole array
     )

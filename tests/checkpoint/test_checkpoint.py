@@ -541,3 +541,26 @@ def test_an_export_above_its_limits_writes_nothing(tmp_path, store, limits, word
         s.export(tree, tmp_path / "ckpt", store=store, asynchronous=True, limits=limits).wait()
     assert words in str(caught.value)
     assert not (tmp_path / "ckpt").exists()
+
+
+GUARDS = {
+    "transfers": lambda: jax.transfer_guard("disallow"),
+    "nan": lambda: jax.debug_nans(True),
+    "infinity": lambda: jax.debug_infs(True),
+}
+
+
+@pytest.mark.parametrize("guard", GUARDS.values(), ids=GUARDS)
+@pytest.mark.parametrize("store", ["npz", "orbax"])
+def test_guards_of_the_program_do_not_stop_a_load(tmp_path, guard, store):
+    """A load asks for its transfers, and a diverged state is what a program that looks for nan wants to see."""
+    weights = jnp.array([jnp.nan, jnp.inf, 1.0])
+    state = {"w": weights, "weak": jnp.asarray(2.0), "key": jax.random.key(0)}
+    mesh = jax.make_mesh((1,), ("x",))
+    with guard():
+        path = s.export(state, tmp_path / "bundle", store=store)
+        loaded = [s.load(path), s.load(path, like=state), s.load(path, mesh=mesh)]
+        loaded.append(s.warm_start(path, state)[0])
+    for each in loaded:
+        assert np.array_equal(each["w"], weights, equal_nan=True)
+        assert each["weak"].weak_type and each["key"] == state["key"]
