@@ -94,7 +94,9 @@ def number_of_array(value: Any) -> Any:
 
 
 def values_inside(value: Any) -> list[Any] | None:
-    """The values inside an object that is registered with JAX; None for others."""
+    """The values inside an object that is registered with JAX; None for others, and for null, which JAX takes for empty."""
+    if value is None:
+        return None
     try:
         leaves = jax.tree.leaves(value, is_leaf=lambda inner: inner is not value)
     except TypeError:  # the function of its class fails, or has no order of keys
