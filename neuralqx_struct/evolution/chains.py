@@ -1,11 +1,11 @@
 """Chains of steps from one declaration to the next, and the steps of a hop that declares none.
 
 Contains :func:`stages_of` (a chain of steps with the declaration between each two), its inverse :func:`undone`,
-:func:`resolution` (aliases, defaults and exact promotion, expressed as steps) and :func:`chain_of`, the steps of a hop.
-Reads no payload.
+:func:`resolution` (aliases, defaults and exact promotion, expressed as steps) and :class:`Hop`, the steps from one version
+to the next. Reads no payload.
 
 Example:
-    >>> [stage.step.name for stage in chain_of(v2, v3).stages][:3]
+    >>> [step.name for step in hop_between(v2, v3).steps][:3]
     ['split', 'split', 'wrap_key']
 """
 
@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from neuralqx_struct.dtypes import promotes
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, require_bounded
-from neuralqx_struct.evolution.steps.operations import Stage, arrays_of
+from neuralqx_struct.evolution.steps.operations import Cost, Stage, arrays_of
 from neuralqx_struct.paths import FieldName, format_path
-from neuralqx_struct.schema.migration import Migration, Step
+from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.scopes import start_of
 
@@ -53,11 +53,6 @@ def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[St
     if found:
         raise SchemaError(found)
     return stages
-
-
-def result_of(stages: Sequence[Stage], start: Document) -> Document:
-    """The declaration after a chain of steps."""
-    return stages[-1].after if stages else start
 
 
 def placed(
@@ -258,28 +253,55 @@ def settled(have: Document, want: Document) -> Document:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The chain of a hop.
+# Hops.
 
 
-@dataclass(eq=False)
-class Chain:
-    """The steps from one version to the next one: those that it declares, or those that need no declaration.
+#: Treatment of stored fields that the reader's version lacks.
+Unknown = Literal["error", "warn", "drop"]
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """The steps from one version to the next, up or down: those that it declares, or those that need no declaration.
 
     Attributes:
-        old: The version that they start from.
-        new: The version that they lead to.
-        stages: The steps.
-        result: The declaration after them.
-        left: The differences that they leave.
-        declared: True if a schema file declares them.
+        old: The version that it starts from.
+        new: The version that it leads to.
+        stages: Its steps, each with the declarations around it.
+        declared: True if a schema file declares the steps; else they follow from aliases, defaults and promotion.
+        left: The differences that the steps leave.
+        own: True if the reader has the steps, False if they come out of a bundle.
+        unknown: The treatment of stored fields that the new version lacks, where no steps are declared, also of used
+            schemas.
     """
 
     old: Document
     new: Document
     stages: tuple[Stage, ...]
-    result: Document
-    left: tuple[Difference, ...]
     declared: bool
+    left: tuple[Difference, ...] = ()
+    own: bool = True
+    unknown: Unknown = "error"
+
+    @property
+    def direction(self) -> Literal["upgrade", "downgrade"]:
+        """Whether the version grows."""
+        return "upgrade" if self.new.version > self.old.version else "downgrade"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps alone."""
+        return tuple(stage.step for stage in self.stages)
+
+    @property
+    def result(self) -> Document:
+        """The declaration after the steps."""
+        return self.stages[-1].after if self.stages else self.old
+
+    @property
+    def cost(self) -> Cost:
+        """``manifest`` if no array is read."""
+        return highest(map(build.cost, self.steps))
 
     @cached_property
     def back(self) -> tuple[Stage, ...]:
@@ -290,13 +312,24 @@ class Chain:
         """
         return tuple(undone(self.stages, self.new))
 
+    def __str__(self) -> str:
+        how = "" if self.declared else ", by aliases, defaults and exact promotion"
+        lines = [f"{self.direction} {self.old.version} -> {self.new.version} ({self.cost}{how})"]
+        return "\n".join([*lines, *(f"  {build.step_text(step)}" for step in self.steps)])
 
-_CHAINS: dict[tuple[int, int, bool], Chain] = {}
-_MOST_CHAINS = 64
+
+def highest(costs: Iterable[Cost]) -> Cost:
+    """The highest of several costs, ``manifest`` if there are none."""
+    order: tuple[Cost, ...] = ("manifest", "streaming", "opaque")
+    return max(costs, key=order.index, default="manifest")
 
 
-def chain_of(old: Document, new: Document, *, drop: bool = False) -> Chain:
-    """The chain from one version to the next one.
+_HOPS: dict[tuple[int, int, bool], Hop] = {}
+_MOST_HOPS = 64
+
+
+def hop_between(old: Document, new: Document, *, drop: bool = False) -> Hop:
+    """The hop from one version to the next one, which may leave differences.
 
     The last ones are kept: lint and verdicts go both ways, and a program loads many bundles of one version.
 
@@ -310,21 +343,16 @@ def chain_of(old: Document, new: Document, *, drop: bool = False) -> Chain:
     """
     migration = new.migration_from(old.version)
     key = (id(old), id(new), drop and migration is None)
-    chain = _CHAINS.get(key)
-    if chain is None:
-        chain = _chain(old, new, migration, drop=drop)
-        if len(_CHAINS) >= _MOST_CHAINS:
-            _CHAINS.clear()
-        _CHAINS[key] = chain  # it refers to both documents, so no other has their ids
-    return chain
-
-
-def _chain(old: Document, new: Document, migration: Migration | None, *, drop: bool) -> Chain:
-    if migration is None:
-        made = resolution(old, new, drop=drop)
-        left = tuple(made.problems)
-        return Chain(old, new, tuple(made.stages), made.document, left, declared=False)
-    stages = stages_of(old, [item.step for item in migration.steps], new)
-    result = result_of(stages, old)
-    left = tuple(differences(result, new))
-    return Chain(old, new, tuple(stages), result, left, declared=True)
+    hop = _HOPS.get(key)
+    if hop is None:
+        if migration is None:
+            made = resolution(old, new, drop=drop)
+            hop = Hop(old, new, tuple(made.stages), declared=False, left=tuple(made.problems))
+        else:
+            stages = tuple(stages_of(old, [item.step for item in migration.steps], new))
+            left = differences(stages[-1].after if stages else old, new)
+            hop = Hop(old, new, stages, declared=True, left=tuple(left))
+        if len(_HOPS) >= _MOST_HOPS:
+            _HOPS.clear()
+        _HOPS[key] = hop  # it refers to both documents, so no other has their ids
+    return hop

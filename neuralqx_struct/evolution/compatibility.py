@@ -39,10 +39,10 @@ from neuralqx_struct.evolution.against import (
     schemas_below,
     with_moved,
 )
-from neuralqx_struct.evolution.chains import result_of
+from neuralqx_struct.evolution.chains import Unknown
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences
-from neuralqx_struct.evolution.plans import Unknown, plan
+from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.refusals import held_structs, judged, unread_structs
 from neuralqx_struct.evolution.trial import IN_VERDICTS, Effort
@@ -90,7 +90,7 @@ def skew_between(older: Document, newer: Document, find: Find) -> Findings:
             held = held_structs(newer, known[end])
             for hop in plan(series_of(known.values()), start, end).hops:
                 refused = [d for d in prove(hop.old, hop.new) if d.severity == "error"]
-                refused += unread_structs(result_of(hop.stages, hop.old), hop.new, "error", held)
+                refused += unread_structs(hop.result, hop.new, "error", held)
                 if refused and start < end:
                     raise MigrationError(refused)
         except StructError as error:

@@ -31,16 +31,10 @@ from neuralqx_struct.errors import (
     closest_version,
     has_errors,
 )
+from neuralqx_struct.evolution.chains import Unknown
 from neuralqx_struct.evolution.diff import edited_version
 from neuralqx_struct.evolution.payload_tree import free_name
-from neuralqx_struct.evolution.plans import (
-    Hop,
-    Plan,
-    Unknown,
-    apply,
-    plan,
-    without_unknown,
-)
+from neuralqx_struct.evolution.plans import Plan, apply, plan, without_unknown
 from neuralqx_struct.evolution.proof import prove, with_hints
 from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.steps import kind
@@ -55,7 +49,6 @@ from neuralqx_struct.schema.series import Series, carried_series
 from neuralqx_struct.schema.stamping import stamped
 
 __all__ = [
-    "Hop",
     "Migrated",
     "Plan",
     "Unknown",

@@ -7,7 +7,7 @@ the same rules. The wanted version, and the documents to use, are chosen in ``mi
 Example:
     >>> [hop.old.version for hop in plan(series, 1, 3).hops]
     [1, 2]
-    >>> hop = hop_between(series.at(1), series.at(2), "error")
+    >>> hop = plan(series, 1, 3).hops[0]
     >>> hop.direction, hop.declared
     ('upgrade', True)
 """
@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
-from neuralqx_struct.evolution.chains import chain_of
+from neuralqx_struct.evolution.chains import Hop, Unknown, highest, hop_between
 from neuralqx_struct.evolution.differences import Difference
 from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
 from neuralqx_struct.evolution.reading import MigratedArrays
-from neuralqx_struct.evolution.steps import apply_to_workspace, cost, kind, step_text
+from neuralqx_struct.evolution.steps import apply_to_workspace, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost, Stage
 from neuralqx_struct.evolution.steps.python import find_function
 from neuralqx_struct.evolution.values import finished_fields
@@ -40,57 +40,6 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.text import Source
 
-#: Treatment of stored fields that the reader's version lacks.
-Unknown = Literal["error", "warn", "drop"]
-
-
-class Hop(NamedTuple):
-    """The steps from one version to the next, up or down.
-
-    Attributes:
-        old: The version that it starts from.
-        new: The version that it leads to.
-        stages: Its steps, each with the declarations around it.
-        declared: True if a schema file declares the steps; else they follow from aliases, defaults and promotion.
-        own: True if the reader has the steps, False if they come out of a bundle.
-        unknown: The treatment of stored fields that the new version lacks, where no steps are declared, also of used
-            schemas.
-    """
-
-    old: Document
-    new: Document
-    stages: tuple[Stage, ...]
-    declared: bool
-    own: bool = True
-    unknown: Unknown = "error"
-
-    @property
-    def direction(self) -> Literal["upgrade", "downgrade"]:
-        """Whether the version grows."""
-        return "upgrade" if self.new.version > self.old.version else "downgrade"
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps alone."""
-        return tuple(stage.step for stage in self.stages)
-
-    @property
-    def cost(self) -> Cost:
-        """``manifest`` if no array is read."""
-        return highest(map(cost, self.steps))
-
-    def __str__(self) -> str:
-        how = "" if self.declared else ", by aliases, defaults and exact promotion"
-        lines = [f"{self.direction} {self.old.version} -> {self.new.version} ({self.cost}{how})"]
-        return "\n".join([*lines, *(f"  {step_text(step)}" for step in self.steps)])
-
-
-def highest(costs: Iterable[Cost]) -> Cost:
-    """The highest of several costs, ``manifest`` if there are none."""
-    order: tuple[Cost, ...] = ("manifest", "streaming", "opaque")
-    return max(costs, key=order.index, default="manifest")
-
-
 #: Returns differences between two declarations with hints about steps that resolve them.
 Explain = Callable[[Document, Document, list[Difference]], list[Difference]]
 
@@ -100,24 +49,15 @@ def unexplained(_old: Document, _new: Document, left: list[Difference]) -> list[
     return left
 
 
-def hop_between(
-    old: Document, new: Document, unknown: Unknown, explain: Explain = unexplained
-) -> Hop:
-    """The hop from one version to the next one.
+def _require_sound(hop: Hop, explain: Explain) -> None:
+    """Checks that the steps lead to the new version.
 
     Raises:
-        MigrationError: Its steps do not lead there.
+        MigrationError: They leave differences.
     """
-    chain = chain_of(old, new, drop=unknown != "error")
-    if chain.left:
-        start = chain.result if chain.declared else old
-        codes = ("NQX305",) * 3 if chain.declared else ("NQX301", "NQX414", "NQX415")
-        _require_none(explain(start, new, [*chain.left]), *codes)
-    return Hop(old, new, chain.stages, declared=chain.declared, unknown=unknown)
-
-
-def _require_none(problems: Iterable[Difference], other: str, missing: str, extra: str) -> None:
-    """Raises differences under codes for missing fields, extra fields, and others."""
+    start = hop.result if hop.declared else hop.old
+    problems = explain(start, hop.new, [*hop.left]) if hop.left else ()
+    other, missing, extra = ("NQX305",) * 3 if hop.declared else ("NQX301", "NQX414", "NQX415")
     found = []
     for problem in problems:
         code = missing if problem.missing else other
@@ -206,16 +146,16 @@ def plan(
         with _located(series.sources.get(new.version)):
             here = series.at(low)
             downgrade = to_version < from_version
-            if downgrade and new.migration_from(low) is None:
-                # The old declaration reads the payload itself.
-                hop = hop_between(new, here, unknown, explain)
-            else:
-                hop = hop_between(here, new, unknown, explain)
-                back = chain_of(here, new).back if downgrade else ()
-                hop = hop._replace(old=new, new=here, stages=back) if downgrade else hop
+            undoes = downgrade and new.migration_from(low) is not None
+            # Without steps to undo, the old declaration reads the payload itself.
+            ends = (new, here) if downgrade and not undoes else (here, new)
+            hop = hop_between(*ends, drop=unknown != "error")
+            _require_sound(hop, explain)
+            if undoes:
+                hop = replace(hop, old=new, new=here, stages=hop.back)
             stages = tuple(_with_used(stage, hop.new) for stage in hop.stages)
-            hop = hop._replace(stages=stages, own=new.version not in series.carried)
-        hops.append(hop)
+        own = new.version not in series.carried
+        hops.append(replace(hop, stages=stages, own=own, unknown=unknown))
         low = new.version
     if to_version < from_version:
         hops.reverse()
@@ -377,7 +317,7 @@ def _applied(
             severity: Severity = "warning" if hop.unknown == "warn" else "info"
             changed = [replace(d, code="NQX415", severity=severity) for d in report[start:]]
             report[start:] = changed
-    documents = (hop.stages[-1].after if hop.stages else hop.old), hop.new
+    documents = hop.result, hop.new
     prefix = f"{hop.old.id}@{hop.old.version}:"
     for path, node in workspace.structs():
         if node["type"].startswith(prefix):

@@ -12,12 +12,11 @@ from dataclasses import replace
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.chains import (
-    Chain,
-    chain_of,
+    Hop,
     defaulted,
+    hop_between,
     migration_path,
     placed,
-    result_of,
 )
 from neuralqx_struct.evolution.differences import Difference, differences
 from neuralqx_struct.evolution.steps import kind
@@ -62,21 +61,21 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
 
 
 def _proved(old: Document, new: Document) -> list[Diagnostic]:
-    chain = chain_of(old, new)
-    left = with_hints(chain.result if chain.declared else old, new, [*chain.left])
-    found = [each.to_diagnostic("NQX305" if chain.declared else "NQX301") for each in left]
-    if not chain.declared:
+    hop = hop_between(old, new)
+    left = with_hints(hop.result if hop.declared else old, new, [*hop.left])
+    found = [each.to_diagnostic("NQX305" if hop.declared else "NQX301") for each in left]
+    if not hop.declared:
         versions = f"from version {old.version} to {new.version}"
         why = f"no migration {versions} is declared; aliases, defaults and exact promotion do not suffice"
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
-    for position, stage in enumerate(chain.stages if chain.declared else ()):
+    for position, stage in enumerate(hop.stages if hop.declared else ()):
         scope = Scope.of(stage.step, stage.before, new)
         review = kind(stage.step).review(stage.step, scope)
         found += placed(review, stage.step, position, old.version, new)
     if left:
         return found
-    found += [*defaulted(chain.result, new), *_stops(chain.result, new)]
-    return [*found, *_no_downgrade(chain)] if chain.declared else found
+    found += [*defaulted(hop.result, new), *_stops(hop.result, new)]
+    return [*found, *_no_downgrade(hop)] if hop.declared else found
 
 
 def _stops(have: Document, want: Document) -> Iterator[Diagnostic]:
@@ -89,11 +88,11 @@ def _stops(have: Document, want: Document) -> Iterator[Diagnostic]:
             yield stop.to_diagnostic("NQX320", "info")
 
 
-def _no_downgrade(chain: Chain) -> list[Diagnostic]:
+def _no_downgrade(hop: Hop) -> list[Diagnostic]:
     """Returns warnings about downgrades, except for steps whose ``lossy: true`` gives them up."""
-    old, new = chain.old, chain.new
+    old, new = hop.old, hop.new
     try:
-        back = chain.back
+        back = hop.back
     except SchemaError as error:
         why = f"no downgrade to version {old.version}: the step cannot be undone"
         return [
@@ -109,7 +108,7 @@ def _no_downgrade(chain: Chain) -> list[Diagnostic]:
             if each.code == "NQX320":
                 message = f"{each.message}\non a downgrade to version {old.version}"
                 found.append(replace(each, message=message, path=place))
-    result = result_of(back, new)
+    result = back[-1].after if back else new
     why = f"a downgrade to version {old.version} is refused where a payload makes use of the difference"
     for problem in differences(result, old):
         refused = problem._replace(message=f"{problem.message}\n{why}", hint=None)

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity, has_errors
-from neuralqx_struct.evolution.chains import defaulted, result_of, settled
+from neuralqx_struct.evolution.chains import Hop, Unknown, defaulted, settled
 from neuralqx_struct.evolution.differences import differences, doubts
 from neuralqx_struct.evolution.limits import broken_limits
-from neuralqx_struct.evolution.plans import Hop, Plan, Unknown, plan
+from neuralqx_struct.evolution.plans import Plan, plan
 from neuralqx_struct.evolution.proof import with_hints
 from neuralqx_struct.evolution.steps import apply_to_document, kind
 from neuralqx_struct.evolution.steps.operations import Stage
@@ -228,14 +228,14 @@ class Reading:
     def after(self, hop: Hop, have: Document) -> Document:
         """The declaration of payloads after a hop."""
         if have is hop.old:
-            return result_of(hop.stages, have)
+            return hop.result
         made = start_of(have, hop.new)
         try:
             for step in hop.steps:
                 made = apply_to_document(made, step, hop.new)
         except SchemaError:  # the version that it starts from counts, and what payloads lack of it
             self.add_differences(have, hop.old)
-            return result_of(hop.stages, hop.old)
+            return hop.result
         return made
 
     def add_differences(self, have: Document, want: Document) -> None:
