@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import Diagnostic, Severity
-from neuralqx_struct.evolution.sizes import readable_as, same_size, same_type, sized_alike
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.model import FieldDeclaration
+from neuralqx_struct.schema.sizes.comparison import readable_as, same_size, same_type, sized_alike
 from neuralqx_struct.schema.text import path_text
 from neuralqx_struct.types import Array, Extent, Key, Type
 from neuralqx_struct.types.text import format_extents, format_type

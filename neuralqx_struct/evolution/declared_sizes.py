@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from itertools import product, starmap
 
-from neuralqx_struct.evolution.sizes import substitute
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.polynomials import Polynomial, difference, polynomial
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.comparison import substitute
 from neuralqx_struct.schema.sizes.scopes import (
     dims_in_use,
     hiding_params,

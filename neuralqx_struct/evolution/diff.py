@@ -36,7 +36,6 @@ from neuralqx_struct.evolution.differences import (
 from neuralqx_struct.evolution.following import follow_aliases, follow_steps, follow_structs, holds
 from neuralqx_struct.evolution.limits import compared_limits, is_tighter, limits_on
 from neuralqx_struct.evolution.origins import Following, conditions
-from neuralqx_struct.evolution.sizes import equations, same_type
 from neuralqx_struct.evolution.steps import kind, step_name
 from neuralqx_struct.evolution.steps.operations import LIKELY, MOST_PAIRS, likeness
 from neuralqx_struct.expressions import Expression
@@ -45,6 +44,7 @@ from neuralqx_struct.places.urls import Options
 from neuralqx_struct.printing import escaped, notebook_table
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
 from neuralqx_struct.schema.series import Series, carried_series, load_series
+from neuralqx_struct.schema.sizes.comparison import equations, same_type
 from neuralqx_struct.schema.text import Source, path_keys, path_text
 
 __all__ = ["Change", "Diff", "Position", "diff", "diff_documents"]

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from neuralqx_struct.errors import Diagnostic, Severity
 from neuralqx_struct.evolution.changes import BOTH, FORWARD, Changes, Entry, shown
 from neuralqx_struct.evolution.declared_sizes import mixed_dtypes, new_sizes, size_names
-from neuralqx_struct.evolution.sizes import constant, equations, readable_as, same_size
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import head_of
 from neuralqx_struct.expressions.polynomials import polynomial
@@ -29,6 +28,7 @@ from neuralqx_struct.schema.lock import full_fingerprint, same_payloads
 from neuralqx_struct.schema.migration import MODES
 from neuralqx_struct.schema.model import DimDeclaration, Document, StructDeclaration
 from neuralqx_struct.schema.sizes import ANY_SIZE
+from neuralqx_struct.schema.sizes.comparison import constant, equations, readable_as, same_size
 from neuralqx_struct.schema.sizes.scopes import (
     given_sizes,
     hiding_params,

@@ -28,7 +28,6 @@ from neuralqx_struct.errors import Diagnostic, Hint, SchemaError, has_errors
 from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.reading import LazyArrays
-from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.layouts import NUMBER
 from neuralqx_struct.layouts.coverage import claim_problems, claims_of
 from neuralqx_struct.layouts.frames import (
@@ -62,6 +61,7 @@ from neuralqx_struct.paths import array_name
 from neuralqx_struct.printing import brief_array, brief_scalar
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.comparison import extent
 from neuralqx_struct.schema.text import MAX_PROBLEMS
 from neuralqx_struct.types import Extent, Node
 from neuralqx_struct.types.builders import NodeBuilder

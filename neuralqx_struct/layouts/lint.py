@@ -17,7 +17,6 @@ from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, KEY_WORDS
 from neuralqx_struct.errors import Diagnostic, Hint, Keyword, SchemaError, Severity, did_you_mean
-from neuralqx_struct.evolution.sizes import equations, extent, shown_sizes
 from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule, read_layout
 from neuralqx_struct.layouts.coverage import claim_findings
 from neuralqx_struct.layouts.forms import Form, Shape
@@ -26,6 +25,7 @@ from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.lint import comments_in, in_order, without_silenced
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.series import Series
+from neuralqx_struct.schema.sizes.comparison import equations, extent, shown_sizes
 from neuralqx_struct.schema.text import KeyPath, Source
 from neuralqx_struct.types import Type, walk_type
 from neuralqx_struct.types.text import Builder, read_value

@@ -24,7 +24,6 @@ from typing import Final, NamedTuple
 
 from neuralqx_struct.dtypes import KEY_WORDS
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.sizes import extent
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.layouts import KEY, NUMBER, Layout, Rule
 from neuralqx_struct.layouts.forms import Form, Shape
@@ -32,6 +31,7 @@ from neuralqx_struct.layouts.names import END, Pattern, joined, slot
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY_SIZE
+from neuralqx_struct.schema.sizes.comparison import extent
 from neuralqx_struct.schema.sizes.scopes import sizes_in as names_in
 from neuralqx_struct.schema.stacks import Axes, inner_axes, names_inside
 from neuralqx_struct.types import INT, Type, walk_type

@@ -31,7 +31,6 @@ from pydantic import Field, StrictStr, ValidationError
 
 from neuralqx_struct.dtypes import DTYPES
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
-from neuralqx_struct.evolution.sizes import constant
 from neuralqx_struct.layouts import named_source
 from neuralqx_struct.paths import match_glob
 from neuralqx_struct.printing import listed
@@ -42,6 +41,7 @@ from neuralqx_struct.schema.migration import Declaration
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.reading import all_of, structural
 from neuralqx_struct.schema.series import Series, warm_files
+from neuralqx_struct.schema.sizes.comparison import constant
 from neuralqx_struct.schema.text import KeyPath, Source
 from neuralqx_struct.schema.uses import beside
 from neuralqx_struct.types import Extent, Type

@@ -14,12 +14,12 @@ from neuralqx_struct.errors import MigrationError, SchemaError, SerializationErr
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.migrations import apply, migrate, plan, prove, resolve
 from neuralqx_struct.evolution.proof import with_hints
-from neuralqx_struct.evolution.sizes import shown_sizes
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
+from neuralqx_struct.schema.sizes.comparison import shown_sizes
 from neuralqx_struct.schema.text.loader import read_text
 from tests.builders import doc, every, payload
 

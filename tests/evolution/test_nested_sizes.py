@@ -8,8 +8,8 @@ from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.diff import diff
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.sizes import readable_as, shown_sizes
 from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.schema.sizes.comparison import readable_as, shown_sizes
 from neuralqx_struct.types.text import parse_type
 from tests.builders import doc, every, same, up, value
 

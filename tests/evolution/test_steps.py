@@ -16,13 +16,13 @@ from neuralqx_struct.evolution.chains import stages_of, undone
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.sizes import readable_as, same_size, substitute
 from neuralqx_struct.evolution.values import join_complex, part_complex
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check
 from neuralqx_struct.schema.migration import StepItem
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.schema.sizes.comparison import readable_as, same_size, substitute
 from neuralqx_struct.types.text import format_type, parse_type
 from tests.builders import F4, STEPS, bounded, cases, conforms, doc, every, payload, same, up, value
 

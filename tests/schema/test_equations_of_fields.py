@@ -9,9 +9,9 @@ import neuralqx_struct as s
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.sizes import shown_sizes
 from neuralqx_struct.expressions import parse_equation
 from neuralqx_struct.schema.lock import payload_fingerprint
+from neuralqx_struct.schema.sizes.comparison import shown_sizes
 from neuralqx_struct.tools.linting import lint_document, lint_series
 from tests.builders import doc, every, series_of
 

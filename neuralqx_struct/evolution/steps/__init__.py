@@ -34,13 +34,12 @@ from neuralqx_struct.evolution.steps.arrays import (
     transpose,
 )
 from neuralqx_struct.evolution.steps.conversions import CONVERT, convert
-from neuralqx_struct.evolution.steps.entries import RENAME_PATH, rename_path
 from neuralqx_struct.evolution.steps.fields import FILL, MAP_ENUM, fill, map_enum
 from neuralqx_struct.evolution.steps.keys import UNWRAP_KEY, WRAP_KEY, unwrap_key, wrap_key
 from neuralqx_struct.evolution.steps.operations import Candidate, Cost, Edit, Gap, Scope, StepKind
 from neuralqx_struct.evolution.steps.parts import MERGE, SPLIT, merge, split
 from neuralqx_struct.evolution.steps.python import PYTHON, function, python
-from neuralqx_struct.evolution.steps.renames import RENAME, rename
+from neuralqx_struct.evolution.steps.renames import RENAME, RENAME_PATH, rename, rename_path
 from neuralqx_struct.evolution.steps.stacks import STACK, UNSTACK, stack, unstack
 from neuralqx_struct.evolution.steps.structs import (
     INLINE,

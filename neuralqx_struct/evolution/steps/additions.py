@@ -19,26 +19,19 @@ from typing import Any
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, did_you_mean
 from neuralqx_struct.evolution.declared_sizes import as_held
-from neuralqx_struct.evolution.payload_tree import Place, copied
-from neuralqx_struct.evolution.sizes import extent, readable_as
-from neuralqx_struct.evolution.steps.entries import (
-    at_each,
-    entry_at,
-    inside,
-    instances_of,
-    keys_of,
-    put,
-    taken,
-    type_inside,
-)
+from neuralqx_struct.evolution.payload_tree import Place, at_each, copied, entry_at, put, taken
 from neuralqx_struct.evolution.steps.operations import (
     Edit,
     Scope,
     StepKind,
     builder,
+    inside,
+    instances_of,
+    keys_of,
     likeness,
     may_stop,
     refuse,
+    type_inside,
     with_named,
 )
 from neuralqx_struct.evolution.values import marks_of, shown_node
@@ -48,6 +41,7 @@ from neuralqx_struct.schema.bounds import check_limits, field_limits, is_limited
 from neuralqx_struct.schema.graph import fields_across, graph_of
 from neuralqx_struct.schema.migration import Add, Remove, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.comparison import extent, readable_as
 from neuralqx_struct.types import NO_VALUE, Array, Node, Type, walk_type
 from neuralqx_struct.types.text import Builder, format_type, read_value
 

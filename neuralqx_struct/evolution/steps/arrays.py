@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import TypeVar
 
 from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes, rounds
 from neuralqx_struct.errors import Diagnostic, did_you_mean
 from neuralqx_struct.evolution.lazy_arrays import Casting, Reshaping, Transposition
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
-from neuralqx_struct.evolution.sizes import constant, extent, plain_size, same_size, total
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -27,35 +25,23 @@ from neuralqx_struct.evolution.steps.operations import (
     each_array,
     may_stop,
     refuse,
+    require_admission,
+    rounded,
 )
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import (
     Cast,
-    Convert,
     Reshape,
     Step,
     Transpose,
 )
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes.comparison import constant, extent, plain_size, same_size, total
 from neuralqx_struct.types import Array, Extent, Node, Type
 from neuralqx_struct.types.text import format_type
 
-C = TypeVar("C", Cast, Convert)
-
 # ---------------------------------------------------------------------------------------------------------------------
 # cast
-
-
-def require_admission(step: Cast | Convert) -> None:
-    """Checks that a step which may change values admits it (NQX308)."""
-    if not step.exact and not step.lossy:
-        message = "expected lossy: true beside exact: false, got nothing"
-        refuse("NQX308", "exact", message, "it admits that values may change")
-
-
-def rounded(step: C) -> C:
-    """The step with values rounded that it would refuse."""
-    return step.model_copy(update={"exact": False, "lossy": True})
 
 
 def _cast(step: Cast, scope: Scope) -> Document:

@@ -13,7 +13,6 @@ from typing import Any
 
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.renamed_words import Words
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -23,6 +22,7 @@ from neuralqx_struct.evolution.steps.operations import (
     refuse_same,
 )
 from neuralqx_struct.evolution.values import map_texts
+from neuralqx_struct.expressions.renamed_words import Words
 from neuralqx_struct.paths import Path
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.bounds import check_limits

@@ -19,7 +19,6 @@ from itertools import combinations, permutations
 from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.sizes import extent, total
 from neuralqx_struct.evolution.steps.operations import Fields
 from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
@@ -31,6 +30,7 @@ from neuralqx_struct.expressions.polynomials import (
     summed,
 )
 from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.comparison import extent, total
 from neuralqx_struct.types import Array, Extent, Type
 
 Known = Mapping[str, Expression]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from neuralqx_struct.dtypes import KEY_WORDS
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
-from neuralqx_struct.evolution.sizes import constant, extent
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -28,6 +27,7 @@ from neuralqx_struct.manifest.kinds import FULL, PRNG_KEY
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import Step, UnwrapKey, WrapKey
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.comparison import constant, extent
 from neuralqx_struct.types import Array, Key, Node, Type, walk_type
 from neuralqx_struct.types.text import format_type
 

@@ -29,14 +29,14 @@ from typing import (
 from pydantic import ValidationError
 
 from neuralqx_struct.errors import Diagnostic, SchemaError, did_you_mean
-from neuralqx_struct.evolution.renamed_words import Words
-from neuralqx_struct.evolution.sizes import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.renamed_words import Words
 from neuralqx_struct.printing import brief, listed
 from neuralqx_struct.schema.field_paths import Places
 from neuralqx_struct.schema.graph import graph_of
-from neuralqx_struct.schema.migration import Step
+from neuralqx_struct.schema.migration import Add, Cast, Convert, Remove, RenamePath, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.sizes.comparison import equations, same_type, shown_sizes, substitute
 from neuralqx_struct.types import Array, Extent, Node, Null, Type, map_type, walk_type
 from neuralqx_struct.types.builders import NodeBuilder
 from neuralqx_struct.types.text import format_type, read_value, union_of
@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 #: Bytes that a step moves: none but the manifest's; those of the arrays it names, one at a time; any that its function reads.
 Cost = Literal["manifest", "streaming", "opaque"]
 
+#: The keys of entries, one inside the other.
+Keys = tuple[str, ...]
 S = TypeVar("S", bound=Step)
+C = TypeVar("C", Cast, Convert)
 
 _NO_NAMES: frozenset[str] = frozenset()
 
@@ -464,6 +467,18 @@ def may_stop(where: str, member: str = "") -> Diagnostic:
     return Diagnostic("NQX320", "info", message, path=member, hint=hint)
 
 
+def require_admission(step: Cast | Convert) -> None:
+    """Checks that a step which may change values admits it (NQX308)."""
+    if not step.exact and not step.lossy:
+        message = "expected lossy: true beside exact: false, got nothing"
+        refuse("NQX308", "exact", message, "it admits that values may change")
+
+
+def rounded(step: C) -> C:
+    """The step with values rounded that it would refuse."""
+    return step.model_copy(update={"exact": False, "lossy": True})
+
+
 def find_struct(document: Document, name: str, member: str) -> StructDeclaration:
     """A struct of a declaration; raises NQX304 if it has none of the name."""
     if name not in document.structs:
@@ -495,6 +510,49 @@ def each_array(
         message = f"expected a step with an effect, got one that leaves {shown} as it is"
         refuse("NQX306", "field", message)
     return changed
+
+
+def keys_of(path: str | Sequence[str]) -> Keys:
+    """The keys of a path: text with slashes between them, or a list of any names."""
+    return tuple(path.split("/")) if isinstance(path, str) else tuple(path)
+
+
+def type_inside(step: RenamePath | Add | Remove, scope: Scope, member: str) -> Type:
+    """The type at a path inside of the field of a step; the path is a member of the step.
+
+    Raises:
+        SchemaError: NQX304: a key is empty; NQX306: the schema names the values there.
+    """
+    declared = scope.type(step.field)
+    keys = keys_of(getattr(step, member))
+    if not all(keys):
+        message = "expected names between the slashes, got an empty one"
+        refuse("NQX304", member, message, "a list takes any names")
+    if step.of is not None and declared.below != declared:
+        shown = format_type(declared)
+        message = f"expected a pytree, which may hold instances of {step.of}, got {shown}"
+        refuse("NQX306", "of", message, "for structs of the schema write `in: ...`")
+    end = inside(declared, len(keys))
+    if end is None:
+        shown = format_type(declared)
+        message = f"expected a pytree or a dict with {len(keys)} levels, got {shown}"
+        refuse("NQX306", member, message, "`in:` names a struct, whose fields need no path")
+    return end
+
+
+def inside(declared: Type, depth: int) -> Type | None:
+    """The type some keys below a type, or None where payloads cannot choose keys."""
+    if len(declared.branches) > 1:
+        return inside(declared.solid[0], depth) if len(declared.solid) == 1 else None
+    below = declared.below
+    if depth == 0 or below == declared:
+        return declared
+    return None if below is None else inside(below, depth - 1)
+
+
+def instances_of(step: RenamePath | Add | Remove) -> str:
+    """The words for payloads that lack the instances that a step reaches, before those for the entry."""
+    return "" if step.of is None else f"instances of {step.of}, "
 
 
 def only_branch(

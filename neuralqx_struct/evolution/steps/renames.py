@@ -1,4 +1,4 @@
-"""The step rename: a field gets another name. It reads no array.
+"""The steps rename and rename_path: a field, or an entry inside one, gets another name. They read no array.
 
 Example:
     >>> step = rename(field="h", to="field")
@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice, product
 
-from neuralqx_struct.evolution.sizes import same_type
+from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.evolution.payload_tree import Place, at_each, holds_only, is_params, put, taken
 from neuralqx_struct.evolution.steps.operations import (
     LIKELY,
     MOST_PAIRS,
@@ -21,12 +22,19 @@ from neuralqx_struct.evolution.steps.operations import (
     Scope,
     StepKind,
     builder,
+    instances_of,
+    keys_of,
     likeness,
+    may_stop,
+    refuse,
     refuse_same,
+    type_inside,
 )
-from neuralqx_struct.schema.migration import Rename, Step
+from neuralqx_struct.paths import Path
+from neuralqx_struct.schema.migration import Rename, RenamePath, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
-from neuralqx_struct.types import walk_type
+from neuralqx_struct.schema.sizes.comparison import same_type
+from neuralqx_struct.types import Node, walk_type
 from neuralqx_struct.types.text import format_type
 
 
@@ -114,4 +122,51 @@ RENAME = StepKind(
     places=lambda step: {(step.field,): (step.to,)},
     renames_field=True,
     candidates=_candidates,
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# rename_path
+
+
+def _rename_path(step: RenamePath, scope: Scope) -> Document:
+    """The declaration itself: the types at both paths must be equal."""
+    first, second = (type_inside(step, scope, member) for member in ("path", "to"))
+    if keys_of(step.path) == keys_of(step.to):
+        refuse("NQX306", "to", "expected another path, got the same", "remove the step")
+    if first != second:
+        message = f"expected a path to {format_type(first)}, as the other is, got one to {format_type(second)}"
+        refuse("NQX306", "to", message)
+    return scope.document
+
+
+def _rename_path_payload(step: RenamePath, place: Place) -> Node:
+    path, to = keys_of(step.path), keys_of(step.to)
+
+    def change(node: Node, at: Path) -> Node:
+        moved, rest = taken(node, path, place, at)
+        if path[: len(to)] == to and not is_params(node):
+            around, left = taken(rest, to, place, at)
+            if holds_only(around, path[len(to) : -1]):  # the value takes its place
+                rest = left
+        return put(rest, to, moved, place, at)
+
+    return at_each(step, place, change)
+
+
+def _review_path(step: RenamePath, _: Scope) -> Iterator[Diagnostic]:
+    """Yields NQX320: the declaration does not have the paths."""
+    path, to = ("/".join(keys_of(each)) for each in (step.path, step.to))
+    where = f"without {instances_of(step)}{path}, or with {to}"
+    yield may_stop(where, "path")
+
+
+rename_path = builder(RenamePath)
+RENAME_PATH = StepKind(
+    model=RenamePath,
+    declare=_rename_path,
+    rewrite=_rename_path_payload,
+    inverse=lambda step, *_: [step.model_copy(update={"path": step.to, "to": step.path})],
+    cost="manifest",
+    review=_review_path,
 )

@@ -17,7 +17,6 @@ from neuralqx_struct.dtypes import KEY_WORDS
 from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.lazy_arrays import Joined, Window
 from neuralqx_struct.evolution.payload_tree import CHOOSES, TAKES, Place, computed, constant
-from neuralqx_struct.evolution.sizes import binding, extent, plain_size, same_size, substitute
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -49,6 +48,13 @@ from neuralqx_struct.paths import FieldName, Path
 from neuralqx_struct.schema.migration import Stack, Step, Unstack
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes import ANY
+from neuralqx_struct.schema.sizes.comparison import (
+    binding,
+    extent,
+    plain_size,
+    same_size,
+    substitute,
+)
 from neuralqx_struct.types import Node, Type, walk_type
 from neuralqx_struct.types.text import format_type
 

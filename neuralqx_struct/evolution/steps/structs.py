@@ -13,7 +13,6 @@ from typing import Any
 
 from neuralqx_struct.evolution.declared_sizes import facing_sizes
 from neuralqx_struct.evolution.payload_tree import Place
-from neuralqx_struct.evolution.sizes import binding, same_type, substitute
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -28,6 +27,7 @@ from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Inline, Move, RenameStruct, Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration, StructDeclaration
+from neuralqx_struct.schema.sizes.comparison import binding, same_type, substitute
 from neuralqx_struct.schema.sizes.scopes import int_fields, sizes_of_struct
 from neuralqx_struct.types import Named, Node, Type, map_type, walk_type
 from neuralqx_struct.types.text import format_type

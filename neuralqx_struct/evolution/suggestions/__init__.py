@@ -24,7 +24,6 @@ from neuralqx_struct.dtypes import best_dtype
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.declared_sizes import held_arrays, mixed_dtypes
 from neuralqx_struct.evolution.differences import Difference, differences, renamed_structs
-from neuralqx_struct.evolution.sizes import same_type
 from neuralqx_struct.evolution.steps.fields import mappings
 from neuralqx_struct.evolution.steps.operations import Candidate, are
 from neuralqx_struct.evolution.suggestions.flat import Flat, Group
@@ -39,6 +38,7 @@ from neuralqx_struct.evolution.suggestions.work import Place, Suggestion, Work, 
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.comparison import same_type
 from neuralqx_struct.schema.sizes.scopes import start_of
 
 _MOST_ROUNDS = 3  # after a move, fields may move on into the next struct

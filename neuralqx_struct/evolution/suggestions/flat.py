@@ -15,12 +15,18 @@ from typing import Any
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.sizes import binding, equations, readable_as, same_type, substitute
 from neuralqx_struct.evolution.steps.operations import Candidate
 from neuralqx_struct.evolution.suggestions.work import Place, Work, place_of, with_fields
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.comparison import (
+    binding,
+    equations,
+    readable_as,
+    same_type,
+    substitute,
+)
 from neuralqx_struct.schema.sizes.scopes import sizes_in, sizes_of_struct
 from neuralqx_struct.types import Type, walk_type
 

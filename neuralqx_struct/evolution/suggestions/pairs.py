@@ -14,12 +14,12 @@ from itertools import islice
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.sizes import substitute
 from neuralqx_struct.evolution.steps import apply_to_document, inverse, kind
 from neuralqx_struct.evolution.steps.operations import MOST_FIELDS, Candidate, Edit
 from neuralqx_struct.evolution.suggestions.work import Work, edit_of, with_fields
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.sizes.comparison import substitute
 from neuralqx_struct.schema.sizes.scopes import sizes_of_struct
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from neuralqx_struct.evolution.declared_sizes import facing_sizes
-from neuralqx_struct.evolution.sizes import readable_as, substitute
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.additions import additions, removals
 from neuralqx_struct.evolution.steps.operations import Candidate, Edit, are
 from neuralqx_struct.evolution.suggestions.work import Place, Work, edit_of, loses_values, place_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.comparison import readable_as, substitute
 from neuralqx_struct.types import Array, Type
 from neuralqx_struct.types.text import format_type
 

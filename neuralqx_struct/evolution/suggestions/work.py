@@ -15,7 +15,6 @@ from typing import NamedTuple
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.declared_sizes import new_sizes
-from neuralqx_struct.evolution.sizes import equations, extent, readable_as
 from neuralqx_struct.evolution.steps import apply_to_document, copied_fields, kind, step_text
 from neuralqx_struct.evolution.steps.additions import values_for
 from neuralqx_struct.evolution.steps.operations import Edit, Gap, Scope
@@ -23,6 +22,7 @@ from neuralqx_struct.expressions import Expression
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.sizes.comparison import equations, extent, readable_as
 from neuralqx_struct.types import Type, walk_type
 
 #: The place of a difference, as keys from the document.

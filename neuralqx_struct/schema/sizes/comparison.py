@@ -1,4 +1,4 @@
-"""Sizes in steps: shape expressions that are equal for every payload, and the names that every payload shows.
+"""Comparison of sizes: shape expressions that are equal for every payload, and the names that every payload shows.
 
 ``n_bias`` and ``n_sites + n_hidden`` are the same size where a document has ``n_bias: {equals: n_sites + n_hidden}``.
 Owns that comparison (:func:`same_size`, :func:`same_type`), the question whether every value of one type is a value of
@@ -9,7 +9,7 @@ Example:
     >>> same_size(parse("2 * (n + 1)"), parse("n + n + 2"), {})
     True
 
-Steps may name sizes such as ``n_sites``. In a payload the solver of ``schema/sizes`` knows their numbers, each in its
+Steps may name sizes such as ``n_sites``. In a payload the solver knows their numbers, each in its
 scope; :func:`shown_sizes` finds from the declaration alone which ones every payload shows.
 
     >>> "n_sites" in shown_sizes(v2, "VMCState"), "n_steps" in shown_sizes(v2, "VMCState")

@@ -1,7 +1,7 @@
 """Tests of what becomes of conditions on strings that a step renames."""
 
-from neuralqx_struct.evolution.renamed_words import Words, reworded
 from neuralqx_struct.expressions import parse
+from neuralqx_struct.expressions.renamed_words import Words, reworded
 from tests.builders import every
 
 RENAMED = Words({"a": "c"}, frozenset("ab"))
