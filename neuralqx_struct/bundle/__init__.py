@@ -93,25 +93,25 @@ def survey(path: str | Place, *, limits: Limits | None = None) -> Survey:
     Raises:
         BundleMissingError: There is nothing at the path.
     """
+
+    @read_again
+    def surveyed() -> Survey:
+        data = b""
+        try:
+            with opened(path, limits, alone=True) as found:
+                data = found.data
+                if not found.is_sound:
+                    found.sound_document()
+                return Survey(found.document, found.findings + found.size_findings(), data)
+        except (BundleMissingError, BundleReplacedError):
+            raise
+        except StructError as error:
+            return Survey(None, list(error.diagnostics), data)
+
     try:
-        return _surveyed(path, limits)
+        return surveyed()
     except BundleReplacedError as error:
         return Survey(None, list(error.diagnostics), b"")
-
-
-@read_again
-def _surveyed(path: str | Place, limits: Limits | None) -> Survey:
-    data = b""
-    try:
-        with opened(path, limits, alone=True) as found:
-            data = found.data
-            if not found.is_sound:
-                found.sound_document()
-            return Survey(found.document, found.findings + found.size_findings(), data)
-    except (BundleMissingError, BundleReplacedError):
-        raise
-    except StructError as error:
-        return Survey(None, list(error.diagnostics), data)
 
 
 @collector_paused()
@@ -158,14 +158,14 @@ def verify(
         The findings: ``info`` for unused arrays, ``warning`` for files that the manifest does not name.
     """
     path = around(path)
+
+    @read_again
+    def damages() -> list[Diagnostic]:
+        with opened(path, limits) as found:
+            return found.damage(progress)
+
     try:
-        damage = _damage(path, limits, progress)
+        damage = damages()
     except StructError as error:
         damage = list(error.diagnostics)
     return [d.in_file(str(path)) for d in damage]
-
-
-@read_again
-def _damage(path: Place, limits: Limits | None, progress: Progress | None) -> list[Diagnostic]:
-    with opened(path, limits) as found:
-        return found.damage(progress)

@@ -22,7 +22,6 @@ from neuralqx_struct.bundle.remote import Remote, RemoteZip
 from neuralqx_struct.bundle.storage import Opened, open_bundle
 from neuralqx_struct.bundle.uploads import new_remote, new_remote_zip
 from neuralqx_struct.formats.store import Store
-from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places.atomic import current, staged
 from neuralqx_struct.places.disk import BundleExistsError
 from neuralqx_struct.places.urls import Place, RemotePath, place_of
@@ -40,7 +39,7 @@ class Form:
         zipped: True if a bundle is one file.
         folders: True if it holds array stores that are folders.
         find: Returns the place of the bundle that belongs at a path; None if there is none.
-        open: Opens a bundle. Arguments: the place, limits, ``locked=`` to keep writers from removing its files.
+        open: Opens a bundle. Arguments: the place, the most bytes of a manifest, ``locked=`` to keep writers from removing its files.
         new: A context that yields a :class:`NewBundle`. Arguments: the place, ``overwrite=``.
     """
 
@@ -71,15 +70,15 @@ def _new_on_disk(path: Path, *, overwrite: bool, zipped: bool) -> Iterator[NewBu
         yield new
 
 
-def _open_on_disk(path: Path, _: Limits, *, locked: bool = False) -> Opened:
+def _open_on_disk(path: Path, _: int, *, locked: bool = False) -> Opened:
     return open_bundle(path, locked=locked)
 
 
-def _open_remote(place: RemotePath, limits: Limits, *, locked: bool = False) -> Opened:  # noqa: ARG001 - servers have no locks
-    return Remote(place, limits.manifest_bytes)
+def _open_remote(place: RemotePath, most: int, *, locked: bool = False) -> Opened:  # noqa: ARG001 - servers have no locks
+    return Remote(place, most)
 
 
-def _open_remote_zip(place: RemotePath, _: Limits, *, locked: bool = False) -> Opened:  # noqa: ARG001 - it is downloaded
+def _open_remote_zip(place: RemotePath, _: int, *, locked: bool = False) -> Opened:  # noqa: ARG001 - it is downloaded
     return RemoteZip(place)
 
 

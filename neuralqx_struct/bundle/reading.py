@@ -81,7 +81,7 @@ class OpenBundle:
         self.held = held
         self._limits = limits
         self._part = part and isinstance(path, Path) and held.is_folder
-        self.data = manifest_bytes(held, limits)
+        self.data = manifest_bytes(held, limits.manifest_bytes)
         self.document, self.findings = _examined(self.data, limits, part=self._part)
         self.is_sound = all(d.code == "NQX407" for d in self.findings)
         self._records: dict[str, dict[str, Any]] = {}
@@ -154,7 +154,8 @@ class OpenBundle:
         """The manifest with the arrays; see :func:`read`."""
         document = self.sound_document()
         records = document["arrays"]
-        whole = partial(_require_sound, self.path, document, self._limits) if self._part else None
+        check = partial(check_manifest, document, limits=self._limits)
+        whole = partial(_require_sound, self.path, check) if self._part else None
         access = Access(verify, mmap, records.keys(), ticking(progress, records), whole)
         homes: dict[str, tuple[StoredArrays, str]] = {}
         found: list[Diagnostic] = []
@@ -231,10 +232,10 @@ class OpenBundle:
         return found
 
 
-def _require_sound(path: Place, document: dict[str, Any], limits: Limits) -> None:
+def _require_sound(path: Place, check: Callable[[], list[Diagnostic]]) -> None:
     """Raises every problem of a manifest of which only a part was checked."""
     with naming(path):
-        raise_findings(check_manifest(document, limits=limits))
+        raise_findings(check())
 
 
 def _least(record: Mapping[str, Any]) -> int:
@@ -316,7 +317,7 @@ def _settled(path: Place, limits: Limits, *, part: bool) -> OpenBundle:
         if place is None:
             raise missing(path, "no file or folder")
         try:
-            held = form.open(place, limits, locked=left < _ATTEMPTS - 1)
+            held = form.open(place, limits.manifest_bytes, locked=left < _ATTEMPTS - 1)
         except FileNotFoundError:  # between two renames there is nothing at the path
             if not left:
                 raise

@@ -38,7 +38,7 @@ from neuralqx_struct.formats.archive import STORED, inflate, read_directory
 from neuralqx_struct.formats.files import opened
 from neuralqx_struct.formats.orbax_layout import Files
 from neuralqx_struct.formats.store import Access, Records
-from neuralqx_struct.manifest import MANIFEST, Limits
+from neuralqx_struct.manifest import MANIFEST
 from neuralqx_struct.manifest.payload import Region, StoredArrays
 from neuralqx_struct.places.atomic import current
 from neuralqx_struct.places.disk import (
@@ -362,9 +362,8 @@ def names_at(path: Path) -> list[str]:
     return []
 
 
-def manifest_bytes(held: Opened, limits: Limits) -> bytes:
-    """The bytes of the manifest of an open bundle."""
-    most = limits.manifest_bytes
+def manifest_bytes(held: Opened, most: int) -> bytes:
+    """The bytes of the manifest of an open bundle, at most so many."""
     length = held.hold(MANIFEST)
     if length is None:
         raise _without_manifest(held)

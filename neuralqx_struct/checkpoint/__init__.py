@@ -162,7 +162,7 @@ def save(
             return held
         from neuralqx_struct.checkpoint.replay import with_replays  # few saves keep functions
 
-        return replace(held, document=with_replays(held, obj, options.replay, options.limits))
+        return replace(held, document=with_replays(held, obj, options))
 
     with saving():
         if not (asynchronous or together):

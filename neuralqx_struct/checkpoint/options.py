@@ -64,12 +64,13 @@ _CONVERT = (
 _MOST = 10_000  # differences that are listed
 
 
-def _require_bounded(like: Any, limits: Limits) -> None:
+def _require_bounded(like: Any, options: ReadOptions) -> None:
     """Checks that JAX can flatten an object: it visits shared parts once for each place, and cycles without an end.
 
     Raises:
         SerializationError: NQX005: it has too many nodes, or is nested too deeply.
     """
+    limits = options.most
     left = limits.nodes
     waiting = [(0, iter((like,)))]
     while waiting:
@@ -139,7 +140,7 @@ def shardings_like(like: Any, options: ReadOptions) -> Any:
     """
     if like is None:
         return options.shardings
-    _require_bounded(like, options.most)
+    _require_bounded(like, options)
     if options.shardings is not None:
         return options.shardings
     found = {path: leaf.sharding for path, leaf in leaves_with_paths(like) if _is_placed(leaf)}

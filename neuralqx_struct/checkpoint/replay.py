@@ -30,6 +30,7 @@ import numpy as np
 
 from neuralqx_struct import bundle
 from neuralqx_struct.checkpoint.loading import from_state_dict
+from neuralqx_struct.checkpoint.options import ExportOptions
 from neuralqx_struct.checkpoint.packing import packed, unpacked
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, printable
 from neuralqx_struct.evolution.migrations import resolve
@@ -270,10 +271,8 @@ def _text(path: Path) -> str:
     return format_path(tuple(str(part) if isinstance(part, str) else part for part in path))
 
 
-def with_replays(
-    payload: Payload, obj: Any, replays: Mapping[str, Replay], limits: Limits | None
-) -> dict[str, Any]:
-    """The document of a payload with functions in its metadata.
+def with_replays(payload: Payload, obj: Any, options: ExportOptions) -> dict[str, Any]:
+    """The document of a payload with the functions of an export in its metadata.
 
     Raises:
         SerializationError: NQX430 a function is of another object, or takes leaves that are not saved.
@@ -282,9 +281,11 @@ def with_replays(
     metadata = dict(document.get("metadata", {}))
     if REPLAY in metadata:
         raise _unsaved(f"expected metadata without the member {REPLAY!r}, got one", "rename it")
-    stored = {_text(path) for path, _ in leaves_with_paths(_raw(payload, limits, abstract=True))}
+    stored = {
+        _text(path) for path, _ in leaves_with_paths(_raw(payload, options.limits, abstract=True))
+    }
     found = {}
-    for name, each in replays.items():
+    for name, each in (options.replay or {}).items():
         if not isinstance(name, str) or not isinstance(each, Replay) or each.state is not obj:
             raise _unsaved(
                 f"expected the result of replay() with the object that is exported, got {brief(name)}: {brief(each)}",

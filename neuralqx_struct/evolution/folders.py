@@ -107,15 +107,16 @@ def _migrated(
         series = series_for(document, given)
         document = under_schema(document, series)
         wanted = target_version(document, series, to)
-        _require_complete(out, document["schema"]["id"], wanted, options["limits"])
+        survey = bundle.survey(out, limits=options["limits"])
+        _require_complete(out, survey, document["schema"]["id"], wanted)
         return Item(path, out, "skipped")
     done = migrate(path, out, to=to, schema=given, **options)
     return Item(path, out, "migrated" if done.out else "planned", done.plan, done.report)
 
 
-def _require_complete(out: Path, identity: str, version: int, limits: Limits | None) -> None:
+def _require_complete(out: Path, survey: bundle.Survey, identity: str, version: int) -> None:
     """Checks that a target is already the bundle that would be written, by its manifest and the sizes of its files."""
-    document, found, _ = bundle.survey(out, limits=limits)
+    document, found, _ = survey
     got = "a damaged bundle" if document is None or has_errors(found) else ""
     if document is not None and not got:
         written = document.get("schema") or {}

@@ -97,7 +97,7 @@ def stops(
     for each in there.tried(effort) if there.needs_trial() else ():
         stop = each.code == "NQX320"
         stopping.append(replace(each, severity="warning") if stop else replace(each, code=code))
-    back.compare(limits=False)
+    back.compare(structure_alone=True)
     in_doubt = bool(back.doubts) or not _same_results(newer, older)
     if not (in_doubt or back.needs_trial()):
         return stopping, [there.comparison]
@@ -185,15 +185,15 @@ class Reading:
         """The code of sizes and bounds that the reader refuses."""
         return "NQX270" if self.reader.version > self.writer.version else "NQX271"
 
-    def compare(self, *, limits: bool = True) -> None:
-        """Compares structure, and limits if they are asked for, also of used schemas."""
+    def compare(self, *, structure_alone: bool = False) -> None:
+        """Compares structure and limits, also of used schemas."""
         try:
             versions = self.writer.version, self.reader.version
             self.way = plan(self.known, *versions, unknown=self.unknown, explain=with_hints)
             self.compare_structure(self.way.hops)
         except (MigrationError, SchemaError) as error:
             self.found += error.diagnostics
-        if limits:
+        if not structure_alone:
             self.limits += broken_limits(self.writer, self.reader, self.stages, self.roots)
         for identity, used in self.reader.used.items():
             start = self.writer.used.get(identity)
@@ -203,7 +203,7 @@ class Reading:
                 self.found += _of_used(identity, fields_without_value(used, held, "error"))
             elif known is not None:
                 inner = Reading(known, start, used, self.unknown, held)
-                inner.compare(limits=limits)
+                inner.compare(structure_alone=structure_alone)
                 self.found += _of_used(identity, inner.found)
                 self.limits += _of_used(identity, inner.limits)
                 self.doubts += _of_used(identity, inner.doubts)

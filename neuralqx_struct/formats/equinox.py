@@ -47,7 +47,7 @@ from neuralqx_struct.formats.table import (
     joined,
     ranges_of,
 )
-from neuralqx_struct.manifest import Findings, Limits, raise_findings
+from neuralqx_struct.manifest import Findings, raise_findings
 from neuralqx_struct.paths import FieldName
 from neuralqx_struct.places.requests import Blocks
 from neuralqx_struct.places.urls import Place
@@ -67,7 +67,7 @@ _CALL: Final = (
 )
 
 
-def _records(view: View, limits: Limits) -> Iterator[StoredArray]:
+def _records(view: View, most: int) -> Iterator[StoredArray]:
     """The records that fill a file.
 
     Raises:
@@ -77,8 +77,8 @@ def _records(view: View, limits: Limits) -> Iterator[StoredArray]:
     at = count = 0
     while at < len(view):
         count += 1
-        if count > limits.nodes:
-            message = f"expected at most {limits.nodes} arrays in a file of Equinox, got more"
+        if count > most:
+            message = f"expected at most {most} arrays in a file of Equinox, got more"
             raise SerializationError(message, code="NQX005", hint=READ_MORE)
         parsed = _header(view, at)
         place = at + parsed.size
@@ -229,7 +229,7 @@ def _opened(path: Place, reading: Reading) -> ForeignFile:
         data.view.fetch(
             _places(like)
         )  # the headers together; those that are elsewhere are fetched one by one
-    records = list(_records(data.view, reading.limits))
+    records = list(_records(data.view, reading.limits.nodes))
     if like is None:
         numbered = {str(place): _guessed(record) for place, record in enumerate(records)}
         file = file_of(path, EQUINOX, data, numbered, hint=_CALL)

@@ -66,21 +66,21 @@ class Walk:
 
     Args:
         h5py: The module.
-        limits: The largest number of names, of their bytes, and of levels.
+        most: The largest number of names, of their bytes, and of levels.
 
     Attributes:
         found: The objects, each with its keys.
     """
 
-    def __init__(self, h5py: Any, limits: dict[str, int]) -> None:
+    def __init__(self, h5py: Any, most: dict[str, int]) -> None:
         self.found: list[dict[str, Any]] = []
-        self._h5py, self._limits = h5py, limits
+        self._h5py, self._most = h5py, most
         self._groups: set[int] = set()
         self._counts = {"names": 0, "bytes of names and texts": 0, "levels": 0}
 
     def _count(self, words: str, count: int) -> None:
         self._counts[words] = count
-        if count > self._limits[words]:
+        if count > self._most[words]:
             raise LimitError(words)
 
     def _name(self, keys: Keys) -> None:

@@ -92,7 +92,7 @@ def read_tree(
         reading: Options for opening the file.
         keys: The keys in front of those of the tree.
     """
-    reader = Tree(data.view, reading.limits)
+    reader = Tree(data.view, reading)
     tree = reader.whole()
     arrays: dict[str, StoredArray] = {}
     values: dict[str, Plain] = {}

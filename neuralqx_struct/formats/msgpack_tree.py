@@ -5,9 +5,9 @@ Example:
     >>> codes.head(), codes.head(), codes.skip(1), codes.head()
     (('value', 300), ('text', 1), 4, ('list', 2))
     >>> from neuralqx_struct.formats.ranges import Ranges
-    >>> from neuralqx_struct.manifest import DEFAULT_LIMITS
+    >>> from neuralqx_struct.formats.table import Reading
     >>> data = bytes.fromhex("81a177c70c01939102a4696e7438c4020708")
-    >>> Tree(memoryview(data), DEFAULT_LIMITS).whole()["w"].read(Ranges.of(memoryview(data)))
+    >>> Tree(memoryview(data), Reading()).whole()["w"].read(Ranges.of(memoryview(data)))
     array([7, 8], dtype=int8)
 """
 
@@ -23,7 +23,8 @@ from neuralqx_struct.errors import READ_MORE, SerializationError
 from neuralqx_struct.formats.archive import damaged
 from neuralqx_struct.formats.ranges import StoredArray, View
 from neuralqx_struct.formats.store import require_possible
-from neuralqx_struct.manifest import Limits, collector_paused
+from neuralqx_struct.formats.table import Reading
+from neuralqx_struct.manifest import collector_paused
 from neuralqx_struct.places.requests import Range
 from neuralqx_struct.printing import brief_plain
 
@@ -143,11 +144,11 @@ class Tree:
 
     Args:
         view: The bytes of the file.
-        limits: Largest tree that is accepted.
+        reading: Options, with the largest tree that is accepted.
     """
 
-    def __init__(self, view: View, limits: Limits) -> None:
-        self._view, self._limits = view, limits
+    def __init__(self, view: View, reading: Reading) -> None:
+        self._view, self._limits = view, reading.limits
         self._codes = Codes(view)
         self._nodes = self._text = 0
 

@@ -71,7 +71,7 @@ from neuralqx_struct.formats.table import (
     checked,
     ranges_of,
 )
-from neuralqx_struct.manifest import MOST_FINDINGS, Limits, collector_paused, raise_findings
+from neuralqx_struct.manifest import MOST_FINDINGS, collector_paused, raise_findings
 from neuralqx_struct.manifest.payload import ForeignArray, HeldArrays
 from neuralqx_struct.places.requests import Range
 from neuralqx_struct.places.urls import Place
@@ -362,7 +362,7 @@ def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
             found.append(about("NQX410", name, message))
             continue
         try:
-            arrays[name] = _of_member(view, member, reading.limits)
+            arrays[name] = _of_member(view, member, reading.limits.full_bytes)
         except StructError as error:
             found += about_each(name, error)
     if not isinstance(view, memoryview):
@@ -371,25 +371,23 @@ def _opened_npz(path: Place, reading: Reading) -> ForeignFile:
     return file_of(path, NPZ, data, arrays)
 
 
-def _of_member(view: View, member: Member, limits: Limits) -> StoredArray:
+def _of_member(view: View, member: Member, most: int) -> StoredArray:
     _, begin, size, length, crc, method = member
     if method == STORED:
         parsed = parse_header(
-            _start_with_header(lambda most: view[begin : begin + min(length, most)])
+            _start_with_header(lambda size: view[begin : begin + min(length, size)])
         )
         place, packed = begin + parsed.size, None
     else:
 
-        def expanded(most: int) -> memoryview:
-            data = view[begin : begin + min(length, _packed_size(most))]
-            return memoryview(inflated_start(data, most))
+        def expanded(start: int) -> memoryview:
+            data = view[begin : begin + min(length, _packed_size(start))]
+            return memoryview(inflated_start(data, start))
 
         parsed = parse_header(_start_with_header(expanded))
         place, packed = parsed.size, Range(begin, begin + length)
-        if size > limits.full_bytes and size > MOST_EXPANSION * length:
-            message = (
-                f"expected at most {limits.full_bytes} bytes, got {length} that expand to {size}"
-            )
+        if size > most and size > MOST_EXPANSION * length:
+            message = f"expected at most {most} bytes, got {length} that expand to {size}"
             raise UntrustedError(message, code="NQX505", hint=READ_MORE)
     return found_array(parsed, size - parsed.size, place, crc, packed)
 

@@ -31,7 +31,6 @@ from neuralqx_struct.formats.table import (
     joined,
     mapped,
 )
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.places.requests import downloaded
@@ -160,12 +159,12 @@ def _json(members: Mapping[str, _Part], name: str, reading: Reading) -> dict[str
     return parse_manifest(bytes(part.data), limits=reading.limits)
 
 
-def named_objects(path: Path, limits: Limits = DEFAULT_LIMITS) -> set[str]:
+def named_objects(path: Path, reading: Reading) -> set[str]:
     """The names of all classes and functions that nqxpack would look up, and call, to load a file."""
     members = _members(path)
     name = next((name for name in _OBJECTS if name in members), _OBJECTS[0])
     found: set[str] = set()
-    todo: list[Any] = [_json(members, name, Reading(limits=limits))]
+    todo: list[Any] = [_json(members, name, reading)]
     while todo:
         item = todo.pop()
         if isinstance(item, dict):

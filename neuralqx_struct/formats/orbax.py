@@ -39,7 +39,7 @@ from neuralqx_struct.formats.table import (
     joined,
     unreadable,
 )
-from neuralqx_struct.manifest import MANIFEST, Findings, Limits, raise_findings
+from neuralqx_struct.manifest import MANIFEST, Findings, raise_findings
 from neuralqx_struct.manifest.payload import ForeignArray, Region
 from neuralqx_struct.manifest.text import parse_manifest
 from neuralqx_struct.places.names import entries
@@ -114,7 +114,7 @@ def _item(path: Place) -> Place:
     raise SerializationError(message, code="NQX621", hint=hint)
 
 
-def _entries(tree: Any, limits: Limits) -> list[_Entry]:
+def _entries(tree: Any, most: int) -> list[_Entry]:
     """The leaves that the metadata of a tree list.
 
     Raises:
@@ -125,8 +125,8 @@ def _entries(tree: Any, limits: Limits) -> list[_Entry]:
         raise damaged(
             f"expected tree_metadata with the leaves in {TREE_METADATA}, got {brief_plain(tree)}"
         )
-    if len(tree) > limits.nodes:
-        message = f"expected at most {limits.nodes} leaves in a checkpoint, got {len(tree)}"
+    if len(tree) > most:
+        message = f"expected at most {most} leaves in a checkpoint, got {len(tree)}"
         raise SerializationError(message, code="NQX005", hint=READ_MORE)
     found = Findings()
     entries: dict[str, _Entry] = {}
@@ -168,21 +168,21 @@ class _Folder:
 
     Args:
         files: Its files.
-        limits: Sizes above which it is refused.
+        reading: Options, with sizes above which it is refused.
 
     Attributes:
         entries: The leaves of its tree.
         texts: Text values by the keys of their leaves.
     """
 
-    def __init__(self, files: Files, limits: Limits) -> None:
-        self._files, self._limits = files, limits
+    def __init__(self, files: Files, reading: Reading) -> None:
+        self._files, self._limits = files, reading.limits
         self._stored = files.stored  # nothing is opened before all are found to be plain files
         self._tensorstore = package("tensorstore")
         self._ocdbt = files.has(_OCDBT)
         self._context = self._tensorstore.Context()  # by which its arrays share the open database
         document = self.json(TREE_METADATA)
-        self.entries = _entries(document.get("tree_metadata"), limits)
+        self.entries = _entries(document.get("tree_metadata"), self._limits.nodes)
         self.texts = self.json(_TEXTS) if files.has(_TEXTS) else {}
         self._request = {
             "driver": "zarr3" if document.get("use_zarr3") is True else "zarr",
@@ -252,7 +252,7 @@ def _opened(path: Place, reading: Reading) -> ForeignFile:
 
 
 def _read(path: Place, files: Files, reading: Reading) -> ForeignFile:
-    folder = _Folder(files, reading.limits)
+    folder = _Folder(files, reading)
     found: list[Diagnostic] = []
     arrays: dict[str, ForeignArray] = {}
     values: dict[str, Plain] = {}

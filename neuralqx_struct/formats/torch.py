@@ -34,7 +34,6 @@ from neuralqx_struct.formats.table import (
     ranges_of,
     unreadable,
 )
-from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.places.requests import Blocks
 from neuralqx_struct.places.urls import Place
@@ -64,7 +63,7 @@ _REFUSED, _DETAIL = "Weights only load failed", "WeightsUnpickler error:"
 _SAVE_AGAIN: Final = "save it again where it was made: torch.save(model.state_dict(), path)"
 
 
-def _require_harmless(view: View, limits: Limits) -> list[Member]:
+def _require_harmless(view: View, reading: Reading) -> list[Member]:
     """Checks a file before torch reads it; returns its members.
 
     Raises:
@@ -89,7 +88,7 @@ def _require_harmless(view: View, limits: Limits) -> list[Member]:
             message = "expected tensors and plain values, got a program of TorchScript"
             raise UntrustedError(message, code="NQX502", hint=_SAVE_AGAIN)
         if name == _OBJECTS and "/" not in folder:
-            most = limits.manifest_bytes // _OBJECT
+            most = reading.limits.manifest_bytes // _OBJECT
             if member.size > most:
                 message = f"expected at most {most} bytes in {name}, got {member.size}"
                 raise SerializationError(message, code="NQX005", hint=READ_MORE)
@@ -222,13 +221,13 @@ def _members(item: Any) -> Iterator[tuple[str, Any]]:
 
 def _opened(path: Place, reading: Reading) -> ForeignFile:
     view = ranges_of(path).view
-    _require_harmless(view, reading.limits)
+    _require_harmless(view, reading)
     torch = imported("torch", "torch", "files of torch")
     file, close = on_disk(path)
     walk = _Walk(torch, reading)
     try:
         if file is not path:  # a server can send other bytes each time
-            _require_harmless(mapped(file), reading.limits)
+            _require_harmless(mapped(file), reading)
         walk.add(_loaded(torch, file))
     except BaseException:
         close()

@@ -15,6 +15,7 @@ from typing import Any, Final
 from neuralqx_struct import formats
 from neuralqx_struct.errors import SerializationError, UntrustedError
 from neuralqx_struct.formats.nqxpack import NQXPACK, named_objects
+from neuralqx_struct.formats.table import Reading
 from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.printing import listed
 from neuralqx_struct.references import imported
@@ -69,7 +70,7 @@ def loaded(path: str | os.PathLike[str], trust: Iterable[str], limits: Limits | 
     """
     place = Path(path)
     trusted = set(trust)
-    names = named_objects(place, limits or DEFAULT_LIMITS) - _PLAIN
+    names = named_objects(place, Reading(limits=limits or DEFAULT_LIMITS)) - _PLAIN
     names = {part for name in names for part in name.removesuffix("]").split("[")} - _PLAIN
     outside = sorted(name for name in names if _package(name) not in trusted)
     outside = outside or sorted(name for name in names if _home(name) not in trusted)

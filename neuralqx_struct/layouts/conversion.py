@@ -395,7 +395,7 @@ def _typed(
 ) -> Item:
     """One checkpoint of a run as a bundle of a schema; one that is there is left alone."""
     if is_there(out) and not options["overwrite"]:
-        _require_made(out, series, options["limits"])
+        _require_made(out, bundle.survey(out, limits=options["limits"]), series)
         return Item(path, cast("Path", out), "skipped")
     found: list[Diagnostic] = []
     if not is_bundle(path):
@@ -422,13 +422,13 @@ def _require_schema(written: Mapping[str, Any] | None, series: Series) -> None:
         raise MigrationError(message, code="NQX404", path="$.schema.id")
 
 
-def _require_made(out: Place, series: Series, limits: Limits | None) -> None:
+def _require_made(out: Place, survey: bundle.Survey, series: Series) -> None:
     """Checks that a target is a whole bundle of a schema, by its manifest and the sizes of its files.
 
     Raises:
         BundleExistsError: It is another one.
     """
-    document, found, _ = bundle.survey(out, limits=limits)
+    document, found, _ = survey
     if document is not None and not has_errors(found):
         written = document.get("schema") or {"id": None}
         if written["id"] == series.id and written["version"] in series.documents:

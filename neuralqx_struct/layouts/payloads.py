@@ -376,7 +376,8 @@ def open_source(
         message = f"expected a path or a mapping of names to arrays, got {brief(source)}"
         raise SerializationError(message, code="NQX401", hint="such as 'model.safetensors'")
     if isinstance(source, (str, Path)) and is_bundle(Path(source)):
-        return _file_of_bundle(Path(source), separator, limits)
+        path = Path(source)
+        return _file_of_bundle(path, bundle.read(path, limits=limits), separator)
     return opened(
         source if isinstance(source, RemotePath) else os.fspath(source),
         separator=separator,
@@ -386,9 +387,8 @@ def open_source(
     )
 
 
-def _file_of_bundle(path: Path, separator: str, limits: Limits | None) -> ForeignFile:
+def _file_of_bundle(path: Path, payload: Payload, separator: str) -> ForeignFile:
     """A bundle, whatever schema it has, as a file of arrays and plain values that are named by their paths."""
-    payload = bundle.read(path, limits=limits)
     arrays: dict[str, ForeignArray] = {}
     values: dict[str, Any] = {}
     for keys, node in iter_nodes(payload.document["manifest"]):

@@ -223,16 +223,16 @@ _MOST_DIGITS: Final = 4300  # that Python reads and writes unless it is asked to
 _LARGEST: Final = 10**_MOST_DIGITS
 
 
-def _plain_values(value: Any, keys: Keys, most: int, limits: Limits, found: Findings) -> int:
+def _plain_values(value: Any, keys: Keys, most: int, deepest: int, found: Findings) -> int:
     """Checks that a value consists of JSON values, and returns how many members its objects have."""
     stack: list[tuple[Any, Keys]] = [(value, keys)]
     count = members = 0
-    depth = len(keys) + 3 * limits.depth
+    depth = len(keys) + deepest
     while stack:
         item, place = stack.pop()
         count += 1
         if count > most or len(place) >= depth:
-            expected = f"at most {most} values, {3 * limits.depth} deep"
+            expected = f"at most {most} values, {deepest} deep"
             found.add("NQX005", place, f"expected {expected}, got more", READ_MORE)
             break
         if type(item) is dict:
@@ -279,7 +279,7 @@ def check_values(document: Any, *, limits: Limits = DEFAULT_LIMITS) -> list[Diag
         ['$.version: expected a JSON value, got Text [NQX612]...']
     """
     found = _findings_of(document)
-    _plain_values(document, (), 16 * limits.nodes, limits, found)
+    _plain_values(document, (), 16 * limits.nodes, 3 * limits.depth, found)
     return found
 
 
@@ -330,9 +330,10 @@ def _beyond_models(document: dict[str, Any], limits: Limits, found: Findings) ->
     records = document["arrays"]
     members = len(document) + len(records) + sum(map(len, records.values()))
     members += _count_nodes(document["manifest"], limits, found)
+    deepest = 3 * limits.depth
     for name in ("schemas", "metadata"):
         if name in document:
-            members += _plain_values(document[name], (name,), limits.nodes, limits, found)
+            members += _plain_values(document[name], (name,), limits.nodes, deepest, found)
     for name in ("schema", "writer"):
         members += len(document.get(name, ()))
     return members

@@ -292,7 +292,7 @@ def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diag
     if not agree:
         _compare_nodes(root, records, found)
     described = nodes[FULL.tag] + nodes[NUMPY_SCALAR.tag]
-    _measure(described, limits, found)
+    _measure(described, limits.full_bytes, found)
     if any(map(_misfit, described)):
         _find_misfits(root, found)
     texts = nodes[BYTES.tag] + nodes[BYTEARRAY.tag]
@@ -390,7 +390,7 @@ def _compare_array(path: str, record: Mapping[str, Any], array: Any, found: Find
         found.add("NQX408", path, message)
 
 
-def _measure(described: Iterable[Mapping[str, Any]], limits: Limits, found: Findings) -> None:
+def _measure(described: Iterable[Mapping[str, Any]], most: int, found: Findings) -> None:
     """Refuses constant arrays that take too much memory: a few bytes of text can describe any size."""
     total, largest = 0, (-1, "")
     for node in described:
@@ -402,8 +402,8 @@ def _measure(described: Iterable[Mapping[str, Any]], limits: Limits, found: Find
         nbytes = prod(shape) * dtype.itemsize
         total += nbytes
         largest = max(largest, (nbytes, array_text(node["dtype"], shape)[:80]))
-    if total > limits.full_bytes:
-        expected = f"at most {limits.full_bytes} bytes of arrays that are described and not stored"
+    if total > most:
+        expected = f"at most {most} bytes of arrays that are described and not stored"
         message = f"expected {expected}, got more\nthe largest is {largest[1]}"
         found.add("NQX505", "$", message, READ_MORE)
 

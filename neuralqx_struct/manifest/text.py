@@ -39,9 +39,9 @@ def _count_members(data: bytes) -> int | None:
     return colons if colons == len(outside) else None
 
 
-def _require_small(data: bytes, limits: Limits) -> None:
-    if len(data) > limits.manifest_bytes:
-        message = f"expected a manifest of at most {limits.manifest_bytes} bytes, got {len(data)}"
+def _require_small(data: bytes, most: int) -> None:
+    if len(data) > most:
+        message = f"expected a manifest of at most {most} bytes, got {len(data)}"
         raise SerializationError(message, code="NQX005", hint=READ_MORE)
 
 
@@ -62,7 +62,7 @@ def read_document(
     Raises:
         SerializationError: It is not strict JSON, not an object, or larger than the limits.
     """
-    _require_small(data, limits)
+    _require_small(data, limits.manifest_bytes)
     members = _count_members(data)
     found = None if members is None else validated_json(data, members, limits=limits, part=part)
     if found is not None:
@@ -86,7 +86,7 @@ def parse_manifest(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str,
     Raises:
         SerializationError: It is not strict JSON, not an object, or larger than the limits.
     """
-    _require_small(data, limits)
+    _require_small(data, limits.manifest_bytes)
     constants: list[str] = []
     repeated: list[dict[str, Any]] = []
 

@@ -100,7 +100,13 @@ def _schema(series: Series) -> str:
 def _checkpoint(limits: Limits | None, path: Place) -> str:
     found: list[Diagnostic] = []
     record = inspect(path, stats=True, report=found, limits=limits)
-    parts = [_state(path, record, limits), *sections.content(record)]
+    damage = verify(path, limits=limits)
+    good = "every array is whole"
+    if record.format is None:
+        damage += validate(path, limits=limits)
+        held = "with its schema" if record.schema is not None else "with the format"
+        good = f"every byte agrees with its checksum, and the manifest {held}"
+    parts = [sections.findings("State", damage, good), *sections.content(record)]
     document = {} if record.format is not None else bundle.read_manifest(path, limits=limits)
     parts += _declared(document)
     if record.metadata:
@@ -122,17 +128,6 @@ def _lead(record: Inspection) -> str:
     if record.writer is not None:
         given["written by"] = f"{record.writer['name']} {record.writer['version']}"
     return sections.facts(given)
-
-
-def _state(path: Place, record: Inspection, limits: Limits | None) -> Section:
-    """What is wrong with the bytes and with the manifest."""
-    found = verify(path, limits=limits)
-    good = "every array is whole"
-    if record.format is None:
-        found += validate(path, limits=limits)
-        held = "with its schema" if record.schema is not None else "with the format"
-        good = f"every byte agrees with its checksum, and the manifest {held}"
-    return sections.findings("State", found, good)
 
 
 def _declared(document: Mapping[str, Any]) -> Iterator[Section]:

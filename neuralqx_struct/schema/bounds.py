@@ -275,10 +275,10 @@ def inside(facts: Mapping[tuple[str, ...], _V], field: str) -> dict[tuple[str, .
     return {path[1:]: each for path, each in facts.items() if path[0] == field and path[1:]}
 
 
-def bounded(struct: StructDeclaration, limits: Limits) -> dict[str, FieldDeclaration]:
+def bounded(struct: StructDeclaration, given: Limits) -> dict[str, FieldDeclaration]:
     """The fields with bounds where they have none, or looser ones."""
     fields = dict(struct.fields)
-    for path, bounds in limits.items():
+    for path, bounds in given.items():
         declared = fields.get(path[0]) if len(path) == 1 else None
         if declared is not None:
             new = {m: _tighter(m, getattr(declared, m), each) for m, each in bounds.items()}

@@ -190,20 +190,20 @@ def inspect(
             record = _foreign(path, file, chosen, report)
             return _with_statistics(record, leaves_in(file), report) if stats else record
     if not stats:
-        return _bundle(path, chosen, report, limits)
+        return _bundle(path, bundle.read_manifest(path, limits=limits), chosen, report)
     path = bundle.around(path)
     with bundle.kept(path, limits), leaves_of(path, limits) as leaves:
-        return _with_statistics(_bundle(path, chosen, report, limits), leaves, report)
+        document = bundle.read_manifest(path, limits=limits)
+        return _with_statistics(_bundle(path, document, chosen, report), leaves, report)
 
 
 def _bundle(
     path: Place,
+    document: dict[str, Any],
     chosen: Selection | None,
     report: list[Diagnostic] | None,
-    limits: Limits | None,
 ) -> Inspection:
     """The content of a bundle."""
-    document = bundle.read_manifest(path, limits=limits)
     rows: list[Row] = []
     sizes: dict[str, int] = {}
     characters = omitted = 0

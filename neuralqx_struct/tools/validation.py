@@ -92,7 +92,8 @@ def validate(
     given = None if schema is None else _schemas_given(schema)
     document, found, data = bundle.survey(path, limits=limits)
     if document is not None:
-        found += _array_findings(document, limits or DEFAULT_LIMITS)
+        held = Payload(document, HeldArrays(document["arrays"]))
+        found += _wrong_dtypes(document) or check_arrays(held, limits or DEFAULT_LIMITS)
         try:
             found += _schema_findings(document, given and given(document))
         except RecursionError:
@@ -113,18 +114,17 @@ def _schemas_given(schema: Any) -> Callable[[Mapping[str, Any]], Series | None]:
     return lambda document: series_for(document, given)
 
 
-def _array_findings(document: dict[str, Any], limits: Limits) -> Findings:
-    """Checks the dtypes of records, and that nodes and records agree."""
-    records = document["arrays"]
+def _wrong_dtypes(document: dict[str, Any]) -> Findings:
+    """Checks the dtypes of records."""
     found: Findings = []
-    for name, record in records.items():
+    for name, record in document["arrays"].items():
         if record["dtype"] not in DTYPES and len(found) < MOST_FINDINGS:
             try:
                 dtype_named(record["dtype"])
             except SerializationError as error:
                 where = format_path((FieldName("arrays"), name, FieldName("dtype")))
                 found += [replace(d, path=where) for d in error.diagnostics]
-    return found or check_arrays(Payload(document, HeldArrays(records)), limits)
+    return found
 
 
 def _carried(document: Mapping[str, Any]) -> tuple[dict[str, Series], Findings]:

@@ -12,6 +12,7 @@ import neuralqx_struct as s
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.formats.nqxpack import named_objects
+from neuralqx_struct.formats.table import Reading
 from tests.builders import ROOT, invoke
 
 GOLDEN = ROOT / "tests/golden/foreign/netket.nk"
@@ -97,7 +98,7 @@ def test_arrays_and_values_by_their_places(path):
             "object.model._target_": "evil.module.Model",
             "object._target_": "#evil.State",
         }
-    assert named_objects(path) == {
+    assert named_objects(path, Reading()) == {
         *("evil.module.function", "evil.module.Model", "evil.tree.Def", "evil.State"),
     }
 

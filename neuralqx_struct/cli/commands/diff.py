@@ -20,22 +20,17 @@ def run(
 ) -> Report:
     """Lists the differences."""
     if values:
-        return _diff_values(old, new, trust, limits)
+        from neuralqx_struct.tools.value_differences import diff_values
+
+        found = diff_values(old, new, trust=trust, limits=limits)
+        members = {"values": found.to_json()}
+        return Report(found.summary, tuple(found.findings), members, layout="verdict", most=_MOST)
     from neuralqx_struct.evolution.diff import diff
 
     given = (existing(each) if isinstance(each, Path) else each for each in (old, new))
     changes = diff(*given, limits=limits)
     text = "\n".join(map(str, changes)) or "no changes"
     return Report(text, members={"changes": [change.to_json() for change in changes]})
-
-
-def _diff_values(old: Path, new: Path, trust: Sequence[str], limits: Limits | None) -> Report:
-    """Compares the values of two bundles or foreign files."""
-    from neuralqx_struct.tools.value_differences import diff_values
-
-    found = diff_values(old, new, trust=trust, limits=limits)
-    members = {"values": found.to_json()}
-    return Report(found.summary, tuple(found.findings), members, layout="verdict", most=_MOST)
 
 
 COMMAND = Command(
