@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,25 @@ def _each_json_schema_is_checked_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         for judge in (jsonschema.Draft7Validator, jsonschema.Draft202012Validator):
             patched.setattr(judge, "check_schema", _once(judge, judge.check_schema, seen))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_context_of_mlir_for_each_thread() -> Iterator[None]:
+    """JAX makes a context for each function that it lowers: a tenth of the time of tests that compile, where few are large."""
+    lowering = sys.modules.get("jax._src.interpreters.mlir")
+    if lowering is None:
+        yield
+        return
+    made, make = threading.local(), lowering.make_ir_context
+
+    def context() -> Any:
+        if not hasattr(made, "context"):
+            made.context = make()
+        return made.context
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lowering, "make_ir_context", context)
         yield
 
 
