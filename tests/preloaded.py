@@ -5,6 +5,7 @@ For what needs a process of its own, but not one that imports by itself.
 
 import atexit
 import functools
+import gc
 import json
 import os
 import runpy
@@ -82,7 +83,11 @@ def check_jsonschema(*words):
 
 
 def _serve():
-    """Reads jobs, runs each in a fork, and prints its exit code. In a fork, the job."""
+    """Reads jobs, runs each in a fork, and prints its exit code. In a fork, the job.
+
+    What is imported is no garbage: a fork that looked through it, as each does at its end, would copy its memory.
+    """
+    gc.freeze()
     for line in sys.stdin:
         child = os.fork()
         if not child:
