@@ -132,11 +132,18 @@ def test_every_command_works_with_closed_streams(here, monkeypatch, name):
             assert cli.call(words) == expected
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"])
+ONE, ALL = (">&-", "2>&-", "<&-"), ("<&- >&- 2>&-", ">&- 2>&-")
+
+
 @pytest.mark.parametrize(
-    ("words", "code"),
-    [(f"validate {GOLDEN}", 0), ("schema lint -", 1)],
-    ids=["a bundle", "the standard input"],
+    ("words", "code", "closed"),
+    [
+        *(("schema lint -", 1, closed) for closed in ONE + ALL),
+        *(("validate nope", 2, closed) for closed in ONE),
+        (f"validate {GOLDEN}", 0, ONE[0]),
+        (f"validate {GOLDEN}", 0, ALL[0]),
+        (f"inspect {GOLDEN} --format json", 0, ONE[0]),
+    ],
 )
 def test_the_shell_closes_streams(here, words, code, closed):
     program = shlex.join([sys.executable, "-m", "neuralqx_struct"])
