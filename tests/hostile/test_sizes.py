@@ -7,8 +7,9 @@ import numpy as np
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.evolution import differences as differences_module
-from neuralqx_struct.evolution import sizes, steps
+from neuralqx_struct.evolution import steps
 from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.schema.sizes.comparison import equations, shown_sizes
 from neuralqx_struct.tools.linting import lint_series
 from tests.builders import bounded, doc, every, payload
 
@@ -73,7 +74,7 @@ def test_parameters_that_become_too_long_when_they_are_bound():
 
 def test_equations_are_bound_once_for_all_structs(monkeypatch):
     """Four hundred structs, each with a size of four hundred dims that follow from each other."""
-    bound = Mock(side_effect=sizes.equations)
+    bound = Mock(side_effect=equations)
     monkeypatch.setattr(differences_module, "equations", bound)
     dims = {f"d{i}": {"equals": f"d{i + 1} + 1"} for i in range(400)} | {"d400": {"min": 1}}
     held = {f"S{i}": {"fields": {"a": f"float32[d{i}]"}} for i in range(400)}
@@ -105,4 +106,4 @@ def test_sizes_that_follow_from_each_other():
     dims = {f"d{i}": {"equals": f"d{i + 1} + 1"} for i in range(count)}
     document = doc({"x": f"float32[d{count}]"}, dims={**dims, f"d{count}": {}})
     with bounded():
-        assert len(sizes.shown_sizes(document, "A")) == count + 1
+        assert len(shown_sizes(document, "A")) == count + 1
