@@ -52,8 +52,10 @@ def explicit_transfers() -> Iterator[None]:
     """Lets arrays of a file go to devices where the program guards transfers that it does not ask for, or looks for nan."""
     config: Any = jax.config
     with ExitStack() as stack:
-        stack.enter_context(jax.transfer_guard("allow"))
-        if config.jax_debug_nans:  # functions that a load calls would be compiled anew without it
+        # Each takes longer to enter than to read, and most programs have none.
+        if config.jax_transfer_guard_host_to_device not in (None, "allow"):
+            stack.enter_context(jax.transfer_guard_host_to_device("allow"))
+        if config.jax_debug_nans:
             stack.enter_context(jax.debug_nans(False))
         if config.jax_debug_infs:
             stack.enter_context(jax.debug_infs(False))
