@@ -154,8 +154,7 @@ class OpenBundle:
         """The manifest with the arrays; see :func:`read`."""
         document = self.sound_document()
         records = document["arrays"]
-        check = partial(check_manifest, document, limits=self._limits)
-        whole = partial(_require_sound, self.path, check) if self._part else None
+        whole = partial(_require_sound, self.path, document, self._limits) if self._part else None
         access = Access(verify, mmap, records.keys(), ticking(progress, records), whole)
         homes: dict[str, tuple[StoredArrays, str]] = {}
         found: list[Diagnostic] = []
@@ -232,10 +231,10 @@ class OpenBundle:
         return found
 
 
-def _require_sound(path: Place, check: Callable[[], list[Diagnostic]]) -> None:
+def _require_sound(path: Place, document: dict[str, Any], limits: Limits) -> None:
     """Raises every problem of a manifest of which only a part was checked."""
     with naming(path):
-        raise_findings(check())
+        raise_findings(check_manifest(document, limits=limits))
 
 
 def _least(record: Mapping[str, Any]) -> int:

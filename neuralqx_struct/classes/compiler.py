@@ -36,7 +36,7 @@ from neuralqx_struct.references import register_ref
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.lint.document import not_free, objection_to_field
 from neuralqx_struct.schema.lock import full_fingerprint
-from neuralqx_struct.schema.model import Document, FieldDeclaration
+from neuralqx_struct.schema.model import Document, FieldDeclaration, once
 from neuralqx_struct.schema.series import Series, series_of
 from neuralqx_struct.schema.stacks import stacked_fields
 from neuralqx_struct.schema.uses import link_all
@@ -84,8 +84,7 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
     references. Schemas from a bundle never override the user's.
     """
     document = series.at(version)
-    orders = ((name, *struct.fields) for name, struct in document.structs.items())
-    key = (full_fingerprint(document), *orders)
+    key = _key(document)
     _require_jax()
     with _COMPILING:
         if key not in _CLASSES:
@@ -103,6 +102,13 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
             if own:
                 register_ref(cls)
     return MappingProxyType(classes)
+
+
+@once
+def _key(document: Document) -> tuple[Any, ...]:
+    """What is equal for documents that share their classes."""
+    orders = ((name, *struct.fields) for name, struct in document.structs.items())
+    return full_fingerprint(document), *orders
 
 
 def _require_jax() -> None:

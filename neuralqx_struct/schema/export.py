@@ -38,6 +38,8 @@ __all__ = ["manifest_schema", "outline", "payload_schema"]
 _COLLECTIONS = [tag for tag, kind in KINDS.items() if kind.sort in ("list", "tuple", "dict")]
 #: Plain text, numbers and truth values, to which constraints of fields apply.
 _PLAIN: Rule = {"type": ["string", "number", "boolean"]}
+#: Any node but that of nan or an infinity.
+_NO_FLOAT: Rule = {"properties": {"__kind__": {"not": {"const": "float"}}}}
 _LARGE = 10**19  # the first integer of 20 digits; of 64 bits, some of 19 are beyond
 #: The dtypes that a bundle can hold: by name, and with a byte order, of text and of dates, as numpy writes them.
 _STORED_DTYPE: Rule = {
@@ -231,22 +233,23 @@ def _bounds(member: FieldDeclaration) -> Iterable[Rule]:
         yield {"if": collection, "then": {"properties": {"items": items}}}
     if member.choices is not None:
         yield {"if": _PLAIN, "then": {"enum": member.choices}}
-    if member.finite:
-        other_kind = {"properties": {"__kind__": {"not": {"const": "float"}}}}
-        yield {"if": {"type": "object"}, "then": other_kind}
+    if member.finite and not numeric:
+        yield {"if": {"type": "object"}, "then": _NO_FLOAT}
 
 
 def _bounds_as_text(member: FieldDeclaration, names: Iterable[str]) -> Iterator[Rule]:
-    """The rules of bounds for numbers that JSON has as text: nan, the infinities, and integers beyond 64 bits."""
+    """The rules for numbers that JSON has as text: nan, the infinities, and integers beyond 64 bits."""
     low, high = whole_range({name: getattr(member, name) for name in names})
-    if not member.finite:
-        fits = {"inf": high == math.inf, "-inf": low == -math.inf}
-        values: Rule = {"enum": [value for value, is_fit in fits.items() if is_fit]}
-        yield {"if": kind_rule("float"), "then": {"properties": {"value": values}}}
+    fits = {"inf": high == math.inf, "-inf": low == -math.inf}
+    values = [] if member.finite else [value for value, is_fit in fits.items() if is_fit]
+    if member.multiple_of is not None or not values:
+        yield {"if": {"type": "object"}, "then": _NO_FLOAT}
+    else:
+        yield {"if": kind_rule("float"), "then": {"properties": {"value": {"enum": values}}}}
     for is_refused, sign in ((low > -_LARGE, "-"), (high < _LARGE, "")):
         if is_refused:
-            values = {"not": {"pattern": f"^{sign}[1-9][0-9]{{19}}"}}
-            yield {"if": kind_rule("bigint"), "then": {"properties": {"value": values}}}
+            others = {"not": {"pattern": f"^{sign}[1-9][0-9]{{19}}"}}
+            yield {"if": kind_rule("bigint"), "then": {"properties": {"value": others}}}
 
 
 #: Flags and groups with names, escapes but those of controls, operators of classes, repeated groups, and repeated repeats.

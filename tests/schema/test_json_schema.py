@@ -257,6 +257,11 @@ def test_what_it_refuses_is_refused_by_us_and_what_we_take_it_takes(data, key):
         ), ours
 
 
+def test_each_rule_of_values_has_one():
+    """Some validators refuse a list of no values."""
+    assert '"enum": []' not in json.dumps(made("wide"))
+
+
 def test_other_tools_read_it(tmp_path, root):
     command = ["-m", "neuralqx_struct", "schema", "json-schema"]
     printed = python().run(*command, "neuralqx.vmc_state@3", cwd=root).stdout
