@@ -5,6 +5,11 @@ import json
 import os
 import subprocess
 
+import pytest
+
+#: Windows as narrow as a phone and as wide as a screen; colours move nothing.
+in_windows = pytest.mark.parametrize(("width", "colours"), [(390, "light"), (1300, "dark")])
+
 
 class Browser:
     """A browser that is steered through two pipes by the DevTools protocol."""

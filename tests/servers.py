@@ -1,8 +1,31 @@
-"""What the servers of several tests of places have in common: answers, and one that never ends."""
+"""What the servers of several tests have in common: how they run, answers, and one that never ends."""
 
-from http.server import BaseHTTPRequestHandler
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 _MIB = bytes(1 << 20)
+
+
+class Server(ThreadingHTTPServer):
+    """A server on this machine that answers inside ``with``; clients may close connections as they like."""
+
+    daemon_threads = True
+
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def __enter__(self):
+        # It looks often whether it shall end, as each test waits for its end.
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, *_):
+        pass
 
 
 class Answers(BaseHTTPRequestHandler):

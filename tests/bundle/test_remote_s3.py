@@ -3,9 +3,8 @@
 import http.client
 import logging
 import re
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import fsspec
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from tests.servers import Server
 
 pytestmark = pytest.mark.slow
 
@@ -217,9 +217,8 @@ class Proxy:
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.server = Server(Handler)
+        self.url = self.server.url
 
 
 @pytest.fixture(scope="module")
@@ -230,9 +229,8 @@ def proxy(server):
     made = Proxy(host, int(port))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(S3FileSystem, "retries", 1)
-        yield made
-    made.server.shutdown()
-    made.server.server_close()
+        with made.server:
+            yield made
 
 
 BEFORE = {"w": np.arange(50.0), "n": 1}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
+from tests.browser import in_windows
 from tests.builders import ROOT
 
 pytestmark = pytest.mark.browser
@@ -49,8 +50,7 @@ def pages(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1300])
+@in_windows
 @pytest.mark.parametrize("name", ["checkpoint", "schema", "golden", "two", "many"])
 def test_nothing_is_cut_loaded_or_run(browser, pages, name, width, colours):
     browser.open((pages / f"{name}.html").as_uri(), width, colours)

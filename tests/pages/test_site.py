@@ -4,13 +4,14 @@ Needs Debian's `chromium`: `pytest -m browser`.
 """
 
 import functools
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from urllib.parse import quote
 
 import pytest
 
+from tests.browser import in_windows
 from tests.builders import SEARCHED, build_site
+from tests.servers import Server
 
 pytestmark = pytest.mark.browser
 
@@ -24,12 +25,9 @@ class Quiet(SimpleHTTPRequestHandler):
 def site(tmp_path_factory):
     """The address of the site, which is served as the search needs it, and its pages."""
     folder = build_site(tmp_path_factory.mktemp("site"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     pages = sorted(str(page.relative_to(folder)) for page in folder.rglob("*.html"))
-    yield f"http://127.0.0.1:{server.server_port}", pages
-    server.shutdown()
-    server.server_close()
+    with Server(functools.partial(Quiet, directory=folder)) as server:
+        yield server.url, pages
 
 
 #: Elements that reach beyond the window and do not scroll in a box of their own, boxes that scroll although the window is
@@ -46,8 +44,7 @@ TROUBLES = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1300])
+@in_windows
 def test_nothing_is_cut_or_missing(browser, site, width, colours):
     address, pages = site
     found = {}

@@ -1,8 +1,6 @@
 """S3 and Google Cloud Storage, on a server of this machine: requested bytes come, and endless answers end."""
 
 import re
-import threading
-from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -13,7 +11,7 @@ from neuralqx_struct.formats.orbax_remote import driver_of
 from neuralqx_struct.places import answers
 from neuralqx_struct.places.urls import located
 from tests.builders import bounded
-from tests.servers import Answers
+from tests.servers import Answers, Server
 
 MOST = 1 << 20
 
@@ -65,15 +63,9 @@ FACTS = '<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>"e"</ETag><S
 
 @pytest.fixture
 def server():
-    held = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    held.handle_error = lambda *given: None  # the client closes the connection
-    held.daemon_threads = True
-    held.objects, held.pages = {}, 0
-    held.url = f"http://127.0.0.1:{held.server_port}"
-    threading.Thread(target=held.serve_forever, daemon=True).start()
-    yield held
-    held.shutdown()
-    held.server_close()
+    with Server(Handler) as held:
+        held.objects, held.pages = {}, 0
+        yield held
 
 
 @pytest.fixture

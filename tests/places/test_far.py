@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -21,7 +20,7 @@ from neuralqx_struct.places import far, far_process
 from neuralqx_struct.places.requests import in_order
 from neuralqx_struct.places.urls import located
 from tests.builders import bounded
-from tests.servers import Answers
+from tests.servers import Answers, Server
 
 #: Options by the protocol of its URLs.
 KINDS = ["webhdfs", "simplecache", pytest.param("az", marks=pytest.mark.slow)]
@@ -101,22 +100,17 @@ def facts(name, data):
     return {"pathSuffix": name, "type": "FILE", "length": len(data)}
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class Store(Server):
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
         self.objects, self.meeting = {}, None
-
-    def handle_error(self, *given):
-        pass  # the client closes the connection
 
     def below(self, path):
         folder = f"{path.rstrip('/')}/"
         found = {n: d for n, d in self.objects.items() if n.startswith(folder)}
         return [(name.removeprefix(folder), data) for name, data in found.items()]
 
-    def url(self, kind, path):
+    def url_of(self, kind, path):
         """The URL and the options of a place."""
         if kind == "az":
             secret = "aHVudGVyMmh1bnRlcjI="
@@ -124,19 +118,16 @@ class Server(ThreadingHTTPServer):
             return f"az://bucket{path}", {"connection_string": text}
         if kind == "webhdfs":
             return f"webhdfs://127.0.0.1:{self.server_port}{path}", {}
-        return f"simplecache::http://127.0.0.1:{self.server_port}{path}", {}
+        return f"simplecache::{self.url}{path}", {}
 
     def at(self, kind, path):
-        return located(*self.url(kind, path))
+        return located(*self.url_of(kind, path))
 
 
 @pytest.fixture
 def server():
-    held = Server()
-    threading.Thread(target=held.serve_forever, daemon=True).start()
-    yield held
-    held.shutdown()
-    held.server_close()
+    with Store() as held:
+        yield held
 
 
 @every("kind", KINDS)
@@ -145,7 +136,7 @@ def test_a_bundle_is_read(server, tmp_path, kind):
     s.export(state, tmp_path / "ckpt")
     for path in (tmp_path / "ckpt").iterdir():
         server.objects[f"/run/ckpt/{path.name}"] = path.read_bytes()
-    url, options = server.url(kind, "/run/ckpt")
+    url, options = server.url_of(kind, "/run/ckpt")
     loaded = s.load(url, storage_options=options)
     assert loaded["n"] == 3 and np.array_equal(loaded["w"], state["w"])
     part = s.load(url, select="path:b", storage_options=options)
@@ -253,7 +244,7 @@ class Key:
 
 
 def test_options_that_no_other_process_can_read_are_for_classes_of_the_program(server):
-    url, _ = server.url("webhdfs", "/run/m")
+    url, _ = server.url_of("webhdfs", "/run/m")
     server.objects["/run/m"] = bytes(9)
     for value in (lambda url: url, Key()):
         with pytest.raises(s.SerializationError) as caught:
@@ -295,7 +286,7 @@ if sys.argv[2] == "forks":
 @every("end", ["ends", "killed", "waits", "forks"])
 def test_no_process_is_left(server, end):
     server.objects["/run/m"] = bytes(5000)
-    url, _ = server.url("webhdfs", "/run/m")
+    url, _ = server.url_of("webhdfs", "/run/m")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, url, end], stdout=subprocess.PIPE, text=True
     )

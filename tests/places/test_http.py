@@ -1,8 +1,7 @@
 """Servers that send other bytes than were asked for, more, or to another host: errors, and no memory is filled."""
 
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from neuralqx_struct.formats.orbax_remote import driver_of
 from neuralqx_struct.places import http
 from neuralqx_struct.places.urls import located
 from tests.builders import bounded
+from tests.servers import Server
 
 DATA = np.random.default_rng(0).integers(0, 2**31, 100_000, dtype="i4")
 MIB = bytes(1 << 20)
@@ -101,18 +101,13 @@ def another(tmp_path):
 def serving(folder):
     folder.mkdir(exist_ok=True)
     path = formats.write(folder / "m.safetensors", "safetensors", {"w": DATA})
-    held = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    held.handle_error = lambda *given: None  # the client closes the connection
-    held.daemon_threads = True
-    held.data, held.sent, held.asked = path.read_bytes(), 0, []
-    threading.Thread(target=held.serve_forever, daemon=True).start()
-    yield held
-    held.shutdown()
-    held.server_close()
+    with Server(Handler) as held:
+        held.data, held.sent, held.asked = path.read_bytes(), 0, []
+        yield held
 
 
 def url_of(server, fault):
-    return f"http://127.0.0.1:{server.server_port}/{fault}/m.safetensors"
+    return f"{server.url}/{fault}/m.safetensors"
 
 
 def test_ranges_are_read(server):
@@ -160,15 +155,15 @@ AUTH = Auth()
 
 
 def test_the_page_of_a_folder(server):
-    place = located(f"http://127.0.0.1:{server.server_port}/folder")
+    place = located(f"{server.url}/folder")
     assert place.names() == {"arrays.npz", "d", "b"}
     assert {path.name for path in place.iterdir() if path.is_dir()} == {"d"}
-    assert located(f"http://127.0.0.1:{server.server_port}/slow").names() == {"w"}
+    assert located(f"{server.url}/slow").names() == {"w"}
 
 
 @pytest.mark.parametrize("call", ["names", "files_below"])
 def test_pages_without_end_are_refused(server, call):
-    place = located(f"http://127.0.0.1:{server.server_port}/endless")
+    place = located(f"{server.url}/endless")
     with bounded(), pytest.raises(SerializationError, match="NQX401"):
         getattr(place, call)()
     assert server.sent < 128 << 20
@@ -176,7 +171,7 @@ def test_pages_without_end_are_refused(server, call):
 
 def test_folders_without_end_are_refused(server, monkeypatch):
     monkeypatch.setattr(http, "_MOST_FOLDERS", 50)
-    place = located(f"http://127.0.0.1:{server.server_port}/deep")
+    place = located(f"{server.url}/deep")
     with pytest.raises(SerializationError, match="at most 50 folders"):
         place.files_below()
     assert len(server.asked) < 100
