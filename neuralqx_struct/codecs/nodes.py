@@ -255,8 +255,6 @@ def _named(value: Any) -> str:
     cls = type(value)
     if cls is str:
         return f"{value[:40]!r}, which is not Unicode text"
-    if isinstance(value, str):
-        return f"a {cls.__qualname__}"
     name = getattr(value, "__qualname__", None) if callable(value) else None
     if isinstance(name, str):
         return f"the {cls.__name__} {name}"

@@ -29,6 +29,7 @@ _REMEDIES: Mapping[str, str] = {
     "fractions:Fraction": "save value.as_integer_ratio() and make the number of it with a converter",
     "uuid:UUID": "save str(value) and make the UUID of it with a converter",
 }
+_BUILTINS = (str, int, float, complex, bytes, dict, list, tuple)
 
 
 def base_names(cls: type) -> list[str]:
@@ -43,10 +44,15 @@ def known_remedy(cls: type) -> str | None:
 
 def remedy_for(value: Any) -> str:
     """How to save what a value holds, where the value itself cannot be saved."""
-    if isinstance(value, str):
+    if type(value) is str:
         return "half of a surrogate pair is no text: save value.encode('utf-8', 'surrogatepass')"
     if type(value) is partial:
         return "make it with jax.tree_util.Partial, whose arrays are saved"
     if isinstance(value, MethodType):
         return "save the object, which holds arrays, and take its method after loading"
-    return known_remedy(type(value)) or REMEDY
+    if (known := known_remedy(type(value))) is not None:
+        return known
+    for base in _BUILTINS:
+        if isinstance(value, base):
+            return f"save {base.__name__}(value) and make the {type(value).__name__} of it with a converter"
+    return REMEDY

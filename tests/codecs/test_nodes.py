@@ -216,6 +216,20 @@ def test_what_cannot_be_saved_is_refused_with_its_path(case):
     )
 
 
+@every("base", [str, int, float, complex, bytes, dict, list, tuple])
+def test_a_value_of_a_derived_class_is_saved_as_its_hint_says(base):
+    kind = type("Kind", (base,), {})
+    encoder = Encoder(PLAIN_CODECS)
+    encoder.encode(kind())
+    with pytest.raises(SerializationError) as caught:
+        encoder.finish()
+    (found,) = caught.value.diagnostics
+    assert found.code == "NQX430" and f" {base.__name__}(value) " in str(found.hint)
+    encoder = Encoder(PLAIN_CODECS)
+    encoder.encode(base(kind()))
+    encoder.finish()
+
+
 def test_all_refusals_at_once():
     encoder = Encoder(PLAIN_CODECS)
     encoder.encode([object(), 1, len])
