@@ -36,11 +36,11 @@ from neuralqx_struct.evolution.diff import edited_version
 from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.plans import Plan, apply, plan, without_unknown
 from neuralqx_struct.evolution.proof import prove, with_hints
-from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.formats.store import store_of
 from neuralqx_struct.manifest import Limits, collector_paused
 from neuralqx_struct.manifest.kinds import ARRAY
+from neuralqx_struct.manifest.lazy_reading import MigratedArrays
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import schemas_given, series_for

@@ -5,7 +5,7 @@ and the walks of entries inside fields. Arrays that no step touches keep their n
 as long as its reader holds it, so a checkpoint larger than memory migrates.
 
 Example:
-    >>> from neuralqx_struct.evolution.reading import MigratedArrays
+    >>> from neuralqx_struct.manifest.lazy_reading import MigratedArrays
     >>> tree = {"__kind__": "struct", "type": "neuralqx.vmc_state@1:VMCState", "fields": {}}
     >>> [place.path for place in Workspace(v1, tree, MigratedArrays({}), v1).instances("VMCState", v1, v1)]
     [()]
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, did_you_mean
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Operation, Part
 from neuralqx_struct.evolution.values import map_leaves, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
@@ -37,6 +36,7 @@ from neuralqx_struct.manifest.kinds import (
     kind_of,
     parts_of,
 )
+from neuralqx_struct.manifest.lazy_arrays import LazyArray, Operation, Part
 from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.matching import missing_field
 from neuralqx_struct.paths import FieldName, Path, array_name, format_path
@@ -53,7 +53,7 @@ from neuralqx_struct.types.text import number_node, number_value, read_value
 if TYPE_CHECKING:
     import numpy as np
 
-    from neuralqx_struct.evolution.reading import MigratedArrays
+    from neuralqx_struct.manifest.lazy_reading import MigratedArrays
 
 Thunk = Callable[[], "np.ndarray"]
 

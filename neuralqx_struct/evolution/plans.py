@@ -23,12 +23,12 @@ from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Seve
 from neuralqx_struct.evolution.chains import Hop, Unknown, highest, hop_between
 from neuralqx_struct.evolution.differences import Difference
 from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
-from neuralqx_struct.evolution.reading import MigratedArrays
 from neuralqx_struct.evolution.steps import apply_to_workspace, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost, Stage
 from neuralqx_struct.evolution.steps.python import find_function
 from neuralqx_struct.evolution.values import finished_fields
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
+from neuralqx_struct.manifest.lazy_reading import MigratedArrays
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.matching import unknown_field
 from neuralqx_struct.paths import FieldName, format_path

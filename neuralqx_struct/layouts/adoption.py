@@ -25,9 +25,7 @@ from typing import Any
 
 from neuralqx_struct.dtypes import DTYPES, promotes
 from neuralqx_struct.errors import Diagnostic, Hint, SchemaError, has_errors
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part
 from neuralqx_struct.evolution.payload_tree import free_name
-from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.layouts import NUMBER
 from neuralqx_struct.layouts.coverage import claim_problems, claims_of
 from neuralqx_struct.layouts.frames import (
@@ -55,6 +53,8 @@ from neuralqx_struct.layouts.table import (
 )
 from neuralqx_struct.layouts.walk import Walk, value_hint
 from neuralqx_struct.manifest.kinds import ARRAY
+from neuralqx_struct.manifest.lazy_arrays import LazyArray, Part
+from neuralqx_struct.manifest.lazy_reading import LazyArrays
 from neuralqx_struct.manifest.payload import ForeignArray
 from neuralqx_struct.matching import match, unfit
 from neuralqx_struct.paths import array_name

@@ -48,7 +48,6 @@ from neuralqx_struct.errors import (
     has_errors,
 )
 from neuralqx_struct.evolution.migrations import resolve_by_plan
-from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.formats import FORMATS, ForeignArray, ForeignFile
 from neuralqx_struct.formats.store import Progress, store_of, total_bytes
 from neuralqx_struct.formats.table import Writing
@@ -64,6 +63,7 @@ from neuralqx_struct.layouts.payloads import (
     sound_table,
 )
 from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest.lazy_reading import LazyArrays
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.places.urls import Options, Place, place_of
 from neuralqx_struct.schema.catalogue import Catalogue, schemas_given

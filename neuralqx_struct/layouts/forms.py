@@ -19,9 +19,9 @@ from math import prod
 from typing import NoReturn
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.lazy_arrays import Joined, LazyArray, Sizes, Transposition
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.layouts import Rule
+from neuralqx_struct.manifest.lazy_arrays import Joined, LazyArray, Sizes, Transposition
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.comparison import extent, same_size, total
 from neuralqx_struct.types import Extent

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar
 
-from neuralqx_struct.evolution.lazy_arrays import Joined, LazyArray, Sizes
+from neuralqx_struct.manifest.lazy_arrays import Joined, LazyArray, Sizes
 
 T = TypeVar("T")
 

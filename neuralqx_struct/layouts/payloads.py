@@ -36,9 +36,7 @@ from neuralqx_struct.errors import (
     has_errors,
     within_stack,
 )
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part
 from neuralqx_struct.evolution.migrations import resolve
-from neuralqx_struct.evolution.reading import LazyArrays, Order
 from neuralqx_struct.formats import ForeignArray, ForeignFile, joined, opened, split
 from neuralqx_struct.formats.table import described
 from neuralqx_struct.layouts import Layout, read_layout
@@ -49,6 +47,8 @@ from neuralqx_struct.layouts.release import ReleasePlan
 from neuralqx_struct.layouts.table import Table
 from neuralqx_struct.manifest import FORMAT_VERSION, SCHEMA_URL, WRITER, Limits, collector_paused
 from neuralqx_struct.manifest.kinds import ARRAY, DICT, iter_nodes
+from neuralqx_struct.manifest.lazy_arrays import LazyArray, Part
+from neuralqx_struct.manifest.lazy_reading import LazyArrays, Order
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.matching import match
 from neuralqx_struct.places.urls import Place, RemotePath

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from neuralqx_struct.evolution.lazy_arrays import LazyArray
 from neuralqx_struct.layouts.forms import Form
 from neuralqx_struct.layouts.frames import Frame
 from neuralqx_struct.layouts.table import ArrayEntry
+from neuralqx_struct.manifest.lazy_arrays import LazyArray
 from neuralqx_struct.paths import Path, format_path
 from neuralqx_struct.schema.sizes.solver import Solver
 

@@ -10,10 +10,10 @@ from neuralqx_struct.errors import (
     SerializationError,
     has_errors,
 )
-from neuralqx_struct.evolution.lazy_arrays import LazyArray
 from neuralqx_struct.layouts.places import Leaf
 from neuralqx_struct.layouts.table import settings_of
 from neuralqx_struct.layouts.walk import Walk, value_hint
+from neuralqx_struct.manifest.lazy_arrays import LazyArray
 from neuralqx_struct.schema.sizes.comparison import extent
 from neuralqx_struct.schema.text import FIX_THESE_FIRST, MAX_PROBLEMS
 from neuralqx_struct.types.text import format_extents

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Sizes
 from neuralqx_struct.evolution.payload_tree import computed, constant
-from neuralqx_struct.evolution.reading import LazyArrays
 from neuralqx_struct.layouts.coverage import claim_problems, claims_of
 from neuralqx_struct.layouts.frames import Frame, layers_of, lead_axes, stacked, with_items
 from neuralqx_struct.layouts.places import Leaf, Place, Values
@@ -24,6 +22,8 @@ from neuralqx_struct.layouts.table import (
 )
 from neuralqx_struct.layouts.walk import Walk
 from neuralqx_struct.manifest.kinds import elements_of
+from neuralqx_struct.manifest.lazy_arrays import LazyArray, Part, Sizes
+from neuralqx_struct.manifest.lazy_reading import LazyArrays
 from neuralqx_struct.manifest.payload import ForeignArray, Payload, StoredArrays
 from neuralqx_struct.printing import array_text, listed
 from neuralqx_struct.schema.conformance import conform, see_node

@@ -1,7 +1,8 @@
 """Manifests: the format version, its constants, the limits of readers, and the findings of checks.
 
 ``models.py`` declares the document, ``text.py`` parses and writes it, ``check.py`` validates it, ``payload.py`` joins it with
-its arrays, and ``kinds.py`` has the table of node kinds.
+its arrays, ``lazy_arrays.py`` and ``lazy_reading.py`` have those that steps and layouts make of others, and ``kinds.py`` has the
+table of node kinds.
 
 Example:
     >>> Limits(depth=300).nodes

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from neuralqx_struct.evolution import reading
-from neuralqx_struct.evolution.lazy_arrays import reshaped_region
 from neuralqx_struct.formats import ForeignArray
 from neuralqx_struct.layouts import read_layout
 from neuralqx_struct.layouts.lint import check_layout
 from neuralqx_struct.layouts.payloads import adopted, released
 from neuralqx_struct.layouts.table import Table
+from neuralqx_struct.manifest import lazy_reading
+from neuralqx_struct.manifest.lazy_arrays import reshaped_region
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, StoredArrays
 from neuralqx_struct.schema.series import load_series
 from tests.builders import every
@@ -211,7 +211,7 @@ class Read(StoredArrays):
 @pytest.mark.parametrize("held", [1 << 20, 10])
 def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held):
     """Small ones stay in memory: a file has the fields of one layer after those of the other."""
-    monkeypatch.setattr(reading, "_MOST_EACH", held)
+    monkeypatch.setattr(lazy_reading, "_MOST_EACH", held)
     fields = '{fields: {a: "float32[n]", b: "float32[n]"}}'
     series = load_series(
         f'{SCHEMA}structs: {{Layer: {fields}, Net: {{fields: {{layers: "Layer[][5]"}}}}}}'
@@ -227,7 +227,7 @@ def test_stacked_arrays_are_read_once_for_all_layers(monkeypatch, held):
 
 
 def test_fused_arrays_of_layers_are_read_once_for_all_stacked_arrays(monkeypatch):
-    monkeypatch.setattr(reading, "_MOST_EACH", 50)
+    monkeypatch.setattr(lazy_reading, "_MOST_EACH", 50)
     fields = '{fields: {q: "float32[d, d]", k: "bfloat16[d]", v: "float32[d, d]"}}'
     series = load_series(
         f'{SCHEMA}structs: {{Layer: {fields}, Net: {{fields: {{layers: "Layer[][5]"}}}}}}'

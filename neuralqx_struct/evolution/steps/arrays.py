@@ -14,7 +14,6 @@ from math import prod
 
 from neuralqx_struct.dtypes import DTYPES, best_dtype, dtypes_of, promotes, rounds
 from neuralqx_struct.errors import Diagnostic, did_you_mean
-from neuralqx_struct.evolution.lazy_arrays import Casting, Reshaping, Transposition
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
@@ -28,6 +27,7 @@ from neuralqx_struct.evolution.steps.operations import (
     require_admission,
     rounded,
 )
+from neuralqx_struct.manifest.lazy_arrays import Casting, Reshaping, Transposition
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import (
     Cast,

@@ -25,7 +25,6 @@ from itertools import islice
 from typing import Any, ClassVar, Final
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.evolution.lazy_arrays import Combined, Computation, Joined, LazyArray, Window
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.steps.joints import Joint, Known, joints, subsets
 from neuralqx_struct.evolution.steps.operations import (
@@ -51,6 +50,7 @@ from neuralqx_struct.evolution.values import (
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.manifest.kinds import DICT, LIST, TUPLE, NodeKind
+from neuralqx_struct.manifest.lazy_arrays import Combined, Computation, Joined, LazyArray, Window
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import Places
 from neuralqx_struct.schema.migration import Merge, Split, Step

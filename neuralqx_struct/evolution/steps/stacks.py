@@ -15,7 +15,6 @@ from typing import Any
 
 from neuralqx_struct.dtypes import KEY_WORDS
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.evolution.lazy_arrays import Joined, Window
 from neuralqx_struct.evolution.payload_tree import CHOOSES, TAKES, Place, computed, constant
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
@@ -44,6 +43,7 @@ from neuralqx_struct.manifest.kinds import (
     kind_of,
     parts_of,
 )
+from neuralqx_struct.manifest.lazy_arrays import Joined, Window
 from neuralqx_struct.paths import FieldName, Path
 from neuralqx_struct.schema.migration import Stack, Step, Unstack
 from neuralqx_struct.schema.model import Document

@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from neuralqx_struct.evolution.lazy_arrays import (
+from neuralqx_struct.formats.table import ForeignArray
+from neuralqx_struct.manifest.lazy_arrays import (
     Casting,
     Combined,
     Joined,
@@ -13,8 +14,7 @@ from neuralqx_struct.evolution.lazy_arrays import (
     Transposition,
     bounded,
 )
-from neuralqx_struct.evolution.reading import LazyArrays
-from neuralqx_struct.formats.table import ForeignArray
+from neuralqx_struct.manifest.lazy_reading import LazyArrays
 from tests.builders import every
 
 

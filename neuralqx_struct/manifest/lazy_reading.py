@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 from neuralqx_struct.dtypes import bytes_of
-from neuralqx_struct.evolution.lazy_arrays import LazyArray, Part, Reader, bounded, compact
+from neuralqx_struct.manifest.lazy_arrays import LazyArray, Part, Reader, bounded, compact
 from neuralqx_struct.manifest.payload import ForeignArray, HeldArrays, Region, StoredArrays
 
 if TYPE_CHECKING:
