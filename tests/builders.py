@@ -28,10 +28,10 @@ from neuralqx_struct import bundle, cli
 from neuralqx_struct.cli import command
 from neuralqx_struct.cli.arguments import in_options
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
+from neuralqx_struct.dtypes.casts import join_complex
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.steps import step_name
-from neuralqx_struct.evolution.values import join_complex
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.filters import (
     All,

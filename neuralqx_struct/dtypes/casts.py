@@ -1,5 +1,7 @@
 """Conversions of arrays to other dtypes: exact ones, which refuse a value that the new dtype lacks, and rounding ones.
 
+Also real arrays as a complex one, bit-exact in both directions.
+
 Example:
     >>> import numpy as np
     >>> cast(np.array([1.0, 0.1]), "bfloat16", exact=False, path="$").tolist()
@@ -131,3 +133,32 @@ def _widened(array: Any) -> Any:
     """The numbers as a dtype with all operations."""
     family = DTYPES[array.dtype.name].family
     return array.astype({"floating": "float64", "unsigned": "uint64"}.get(family, "int64"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Complex arrays of real ones, and back.
+
+#: The complex dtype whose parts are of a real dtype, and back.
+COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
+PART_OF = {whole: part for part, whole in COMPLEX_OF.items()}
+
+
+def join_complex(real: np.ndarray, imaginary: np.ndarray, dtype: str) -> np.ndarray:
+    """One complex array of two real ones, bit by bit; the inverse of :func:`part_complex`.
+
+    Copied into the parts, never added: ``a + 1j * b`` would turn -0.0 into 0.0 and spread NaN and infinity.
+    """
+    import numpy as np
+
+    result = np.empty(real.shape, dtype)
+    result.real[...] = real
+    result.imag[...] = imaginary
+    return result
+
+
+def part_complex(array: np.ndarray, imaginary: bool) -> np.ndarray:
+    """The real or the imaginary part of a complex array, bit by bit and C-contiguous."""
+    import numpy as np
+
+    # ascontiguousarray would make a 0-d array 1-d.
+    return np.array(array.imag if imaginary else array.real, order="C")

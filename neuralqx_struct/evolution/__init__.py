@@ -1,12 +1,12 @@
 """Schema evolution: differences between versions, their compatibility, and the steps that migrate payloads.
 
 - ``steps``: the table of migration steps, and the builders for Python. ``payload_tree``: payloads as steps see them.
-- ``differences``: why payloads of one version cannot be read as another. ``suggestions``, ``pairings``: the steps that
+- ``differences``: why payloads of one version cannot be read as another. ``suggestions``: the steps that
   resolve them, and questions. ``proof``: whether declared steps lead to the declared version.
 - ``plans``: the hops between two versions, and their application to a payload. ``migrations``: the versions to use, and
-  the migration of a bundle. ``folders``: of a folder of bundles. ``nested``: versions of used schemas.
+  the migration of a bundle. ``folders``: of a folder of bundles.
 - ``changes``, ``diff``: all changes between two versions, with codes. ``compatibility``: verdicts
   by mode, and the check of a folder of schemas. ``against``: the earlier schemas that it compares with.
 - ``revision``: the file of the next version from an edited schema.
-- ``values``, ``sizes``: exact casts, nodes of values, equality of symbolic sizes, sizes of a payload.
+- ``declared_sizes``: sizes and choices of dtypes that two versions declare otherwise.
 """

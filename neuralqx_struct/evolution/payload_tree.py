@@ -20,21 +20,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, did_you_mean
-from neuralqx_struct.evolution.values import map_leaves, marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
     ARRAY,
     DICT,
+    ENUM,
     FIELDS,
     FULL,
     MANY,
+    NUMPY_SCALAR,
     ONE,
     PAIRS,
     STRUCT,
     elements_of,
     iter_nodes,
     kind_of,
+    marks_of,
     parts_of,
+    shown_node,
 )
 from neuralqx_struct.manifest.lazy_arrays import LazyArray, Operation, Part
 from neuralqx_struct.manifest.payload import ForeignArray
@@ -48,6 +51,7 @@ from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.types import Node, Type
 from neuralqx_struct.types.builders import NodeBuilder
+from neuralqx_struct.types.records import map_leaves
 from neuralqx_struct.types.text import number_node, number_value, read_value
 
 if TYPE_CHECKING:
@@ -98,6 +102,24 @@ def require_bounded(root: Node, passes: int) -> None:
         message = f"expected at most {most} steps and versions for a payload of {nodes} nodes, got {passes}"
         hint = "load it with a program that has a version in between, and export it there"
         raise MigrationError(message, code="NQX321", hint=hint)
+
+
+def map_texts(
+    node: Node, declared: Type, change: Callable[[str, Type, Path], str], at: Path = ()
+) -> Node:
+    """As :func:`map_leaves`, for strings, those of numpy too, and for the names of enum members."""
+
+    def changed(node: Node, declared: Type, at: Path) -> Node:
+        if isinstance(node, str):
+            return change(node, declared, at)
+        if ENUM.matches(node):  # a member of a Python class; schemas write its name
+            return {**node, "name": change(node["name"], declared, at)}
+        if NUMPY_SCALAR.matches(node) and isinstance(node["value"], str):
+            text = change(node["value"], declared, at)
+            return {**node, "dtype": f"<U{max(len(text), 1)}", "value": text}
+        return node
+
+    return map_leaves(node, declared, changed, at)
 
 
 def free_name(name: str, *taken: Container[str]) -> str:

@@ -22,23 +22,24 @@ from typing import Any, NamedTuple
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
 from neuralqx_struct.evolution.chains import Hop, Unknown, highest, hop_between
 from neuralqx_struct.evolution.differences import Difference
-from neuralqx_struct.evolution.payload_tree import Workspace, require_bounded
+from neuralqx_struct.evolution.payload_tree import Workspace, map_texts, require_bounded
 from neuralqx_struct.evolution.steps import apply_to_workspace, kind, step_text
 from neuralqx_struct.evolution.steps.operations import Cost, Stage
 from neuralqx_struct.evolution.steps.python import find_function
-from neuralqx_struct.evolution.values import finished_fields
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.lazy_reading import MigratedArrays
 from neuralqx_struct.manifest.payload import HeldArrays, Payload
 from neuralqx_struct.matching import unknown_field
-from neuralqx_struct.paths import FieldName, format_path
+from neuralqx_struct.paths import FieldName, Path, format_path
 from neuralqx_struct.printing import escaped, notebook_table
 from neuralqx_struct.references import SchemaRef
+from neuralqx_struct.schema.conformance import see_node
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.migration import Step
-from neuralqx_struct.schema.model import Document
+from neuralqx_struct.schema.model import Document, once
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.text import Source
+from neuralqx_struct.types import Type, walk_type
 
 #: Returns differences between two declarations with hints about steps that resolve them.
 Explain = Callable[[Document, Document, list[Difference]], list[Difference]]
@@ -324,7 +325,7 @@ def _applied(
             name = node["type"].removeprefix(prefix)
             node["type"] = hop.new.ref(name)
             if name in hop.new.structs:
-                node["fields"] = finished_fields(node["fields"], name, documents, path, report)
+                node["fields"] = _finished_fields(node["fields"], name, documents, path, report)
     found = ARRAY.within(workspace.tree)
     kept = {node["name"] for _, node in found} - workspace.made.keys()
     arrays: dict[str, Any] = {}
@@ -336,6 +337,76 @@ def _applied(
     arrays |= {name: stored[name] for name in arrays if name in kept}
     document = with_members(payload.document, manifest=workspace.tree, arrays=arrays)
     return Payload(document, workspace.results(arrays))
+
+
+def _finished_fields(
+    fields: Mapping[str, Any],
+    struct: str,
+    documents: tuple[Document, Document],
+    path: Path,
+    report: list[Diagnostic],
+) -> dict[str, Any]:
+    """Returns fields in the order of their declaration, with the default of an enum for unknown members.
+
+    Args:
+        fields: The fields of an instance.
+        struct: The name of its struct.
+        documents: The declaration that the values have, and the one that they get.
+        path: The path of the instance.
+        report: Receives a diagnostic for each member that became a default.
+
+    Raises:
+        MigrationError: NQX421: a member is unknown, and its enum has no default.
+    """
+    stored = documents[1].structs[struct].stored
+    ordered = {name: fields[name] for name in stored if name in fields} | dict(fields)
+
+    def known(text: str, declared: Type, at: Path) -> str:
+        return _known_member(text, declared, documents, at, report)
+
+    for name in _fields_with_enums(documents[1])[struct]:
+        if name in ordered:
+            at = (*path, FieldName(name))
+            ordered[name] = map_texts(ordered[name], stored[name].declared, known, at)
+    return ordered
+
+
+@once
+def _fields_with_enums(document: Document) -> dict[str, list[str]]:
+    """The stored fields of each struct whose values may be members of an enum."""
+    return {
+        name: [
+            key
+            for key, each in struct.stored.items()
+            if any(document.members_of(part.refers) for part in walk_type(each.declared))
+        ]
+        for name, struct in document.structs.items()
+    }
+
+
+def _known_member(
+    text: str,
+    declared: Type,
+    documents: tuple[Document, Document],
+    at: Path,
+    report: list[Diagnostic],
+) -> str:
+    """The text, or the default of the first enum that has lost it as a member."""
+    before, document = documents
+    names = [branch.refers for branch in declared.branches if document.members_of(branch.refers)]
+    if not names or declared.accepts(document, see_node(text)):
+        return text
+    names = [name for name in names if text in (before.members_of(name) or ())] or names
+    places = [document.place_of(name) for name in names]
+    enums = [owner.enums[name] for owner, name in places]
+    path, enum = format_path(at), enums[0]
+    if enum.default is None or any(each.default is None for each in enums):
+        members = [member for each in enums for member in each.members]
+        message = f"expected one of {', '.join(members)}, got {text!r}"
+        raise MigrationError(message, code="NQX421", path=path)
+    message = f"{text!r} is no member of {names[0]}, its default {enum.default!r} was taken"
+    report.append(Diagnostic("NQX425", "info", message, path=path))
+    return enum.default
 
 
 def without_unknown(

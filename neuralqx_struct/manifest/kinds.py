@@ -303,6 +303,25 @@ def show(node: Node) -> Shown:
     return _show_plain(node) if kind is None else kind.show(node)
 
 
+def shown_node(node: Node) -> str:
+    """A node as messages show it: the value of a scalar, the type and size of others.
+
+    Example:
+        >>> shown_node({"__kind__": "full", "dtype": "int8", "shape": [2], "value": 7})
+        'int8[2], all 7'
+    """
+    shown = show(node)
+    if shown.value and shown.array is None:
+        return shown.value
+    return f"{shown.text}, all {shown.value}" if shown.value else shown.text
+
+
+def marks_of(node: Node, marks: Iterable[str] = ("leaf", "weak_type")) -> dict[str, Node]:
+    """Those of the marks of an array that its node has; a scalar of numpy is an array of numpy."""
+    held = {"leaf": "numpy"} if NUMPY_SCALAR.matches(node) else node
+    return {mark: held[mark] for mark in marks if mark in held}
+
+
 def parts_of(node: dict[str, Node]) -> Parts:
     """The members of a node that hold child nodes, and how they hold them."""
     kind = KINDS[node["__kind__"]]

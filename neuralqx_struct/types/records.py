@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from neuralqx_struct.errors import did_you_mean
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.fieldspec import MISSING
+from neuralqx_struct.paths import Path
 
 if TYPE_CHECKING:
     from neuralqx_struct.types.text import Builder
@@ -347,3 +348,21 @@ def map_sizes(declared: Type, change: Callable[[Any], Any]) -> Type:
     """The type with ``change`` applied to every size, also of the types inside."""
     parts = tuple(map_sizes(part, change) for part in declared.parts)
     return declared.with_parts(parts).with_sizes(change)
+
+
+def map_leaves(
+    node: Node, declared: Type, change: Callable[[Node, Type, Path], Node], at: Path = ()
+) -> Node:
+    """A node with every node in it changed that contains no others.
+
+    Args:
+        node: The node.
+        declared: Its type.
+        change: Called with the inner node, its type and its path.
+        at: The path of the node.
+    """
+    children = declared.children(node)
+    if children:
+        made = [map_leaves(each, part, change, (*at, key)) for key, part, each in children]
+        return declared.with_children(node, made)
+    return change(node, declared, at)

@@ -1,12 +1,14 @@
-"""Promotions between all dtypes, and exact casts, beside the values of each."""
+"""Promotions between all dtypes, exact casts, and complex arrays of their parts, beside the values of each."""
 
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neuralqx_struct.dtypes import DTYPES, ML_DTYPES, dtype_named, promotes
-from neuralqx_struct.dtypes.casts import cast
+from neuralqx_struct.dtypes.casts import cast, join_complex, part_complex
 from neuralqx_struct.errors import MigrationError
 from tests.builders import every
 
@@ -100,3 +102,11 @@ def test_integers_of_floats_are_the_same_on_all_processors(name, source):
     expected = [1, max(-1, low), 0, 0, high, low, high, low]
     assert cast(given, name, exact=False, path="$").tolist() == expected
     assert cast(np.array(math.nan, source), name, exact=False, path="$").tolist() == 0
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_complex_parts_bit_by_bit(real, imaginary):
+    a, b = (np.array([bits], "u4").view("f4") for bits in (real, imaginary))
+    whole = join_complex(a, b, "complex64")
+    assert part_complex(whole, imaginary=False).tobytes() == a.tobytes()
+    assert part_complex(whole, imaginary=True).tobytes() == b.tobytes()

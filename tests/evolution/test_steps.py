@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralqx_struct.dtypes import DTYPES, dtype_named, promotes
-from neuralqx_struct.dtypes.casts import cast
+from neuralqx_struct.dtypes.casts import cast, join_complex
 from neuralqx_struct.errors import MigrationError, SchemaError
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.chains import stages_of, undone
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.values import join_complex, part_complex
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check
 from neuralqx_struct.schema.migration import StepItem
@@ -944,14 +943,6 @@ def test_cast_names_an_index_behind_the_first_chunk():
     array[2, 7] = 0.5
     with pytest.raises(MigrationError, match=r"\[2, 7\]"):
         cast(array, "int8", exact=True, path="$")
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-def test_complex_parts_bit_by_bit(real, imaginary):
-    a, b = (np.array([bits], "u4").view("f4") for bits in (real, imaginary))
-    whole = join_complex(a, b, "complex64")
-    assert part_complex(whole, imaginary=False).tobytes() == a.tobytes()
-    assert part_complex(whole, imaginary=True).tobytes() == b.tobytes()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

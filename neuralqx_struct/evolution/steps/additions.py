@@ -34,8 +34,14 @@ from neuralqx_struct.evolution.steps.operations import (
     type_inside,
     with_named,
 )
-from neuralqx_struct.evolution.values import marks_of, shown_node
-from neuralqx_struct.manifest.kinds import ARRAY, PRNG_KEY, elements_of, iter_nodes
+from neuralqx_struct.manifest.kinds import (
+    ARRAY,
+    PRNG_KEY,
+    elements_of,
+    iter_nodes,
+    marks_of,
+    shown_node,
+)
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.bounds import check_limits, field_limits, is_limited, scalar_misses
 from neuralqx_struct.schema.graph import fields_across, graph_of

@@ -33,9 +33,8 @@ from neuralqx_struct.evolution.steps.operations import (
     rounded,
     with_named,
 )
-from neuralqx_struct.evolution.values import shown_node
 from neuralqx_struct.fieldspec import MISSING
-from neuralqx_struct.manifest.kinds import BIGINT, ENUM, LIST, NUMPY_SCALAR, elements_of
+from neuralqx_struct.manifest.kinds import BIGINT, ENUM, LIST, NUMPY_SCALAR, elements_of, shown_node
 from neuralqx_struct.paths import Path
 from neuralqx_struct.printing import listed, read_decimal
 from neuralqx_struct.schema.conformance import see_node

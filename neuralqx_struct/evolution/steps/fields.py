@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from neuralqx_struct.errors import did_you_mean
-from neuralqx_struct.evolution.payload_tree import Place
+from neuralqx_struct.evolution.payload_tree import Place, map_texts
 from neuralqx_struct.evolution.steps.operations import (
     Gap,
     Scope,
@@ -21,7 +21,6 @@ from neuralqx_struct.evolution.steps.operations import (
     refuse,
     refuse_same,
 )
-from neuralqx_struct.evolution.values import map_texts
 from neuralqx_struct.expressions.renamed_words import Words
 from neuralqx_struct.paths import Path
 from neuralqx_struct.printing import listed

@@ -18,9 +18,8 @@ from dataclasses import replace
 from itertools import combinations, permutations
 from typing import Any, Literal, NamedTuple
 
+from neuralqx_struct.dtypes.casts import PART_OF
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.steps.operations import Fields
-from neuralqx_struct.evolution.values import PART_OF
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import (
     Polynomial,
@@ -29,6 +28,7 @@ from neuralqx_struct.expressions.polynomials import (
     polynomial_text,
     summed,
 )
+from neuralqx_struct.schema.model import FieldDeclaration
 from neuralqx_struct.schema.sizes import ANY
 from neuralqx_struct.schema.sizes.comparison import extent, total
 from neuralqx_struct.types import Array, Extent, Type
@@ -121,7 +121,9 @@ def _size(form: Polynomial, part: Type, whole: Array, known: Known) -> Expressio
         return extent("0")
 
 
-def subsets(whole: Type, others: Fields, known: Known) -> Iterator[tuple[str, ...]]:
+def subsets(
+    whole: Type, others: Mapping[str, FieldDeclaration], known: Known
+) -> Iterator[tuple[str, ...]]:
     """Yields the names of arrays that have together as many elements as another one."""
     size = elements(whole, known)
     if not size:

@@ -22,8 +22,7 @@ from neuralqx_struct.evolution.steps.operations import (
     only_branch,
     refuse,
 )
-from neuralqx_struct.evolution.values import shown_node
-from neuralqx_struct.manifest.kinds import FULL, PRNG_KEY
+from neuralqx_struct.manifest.kinds import FULL, PRNG_KEY, shown_node
 from neuralqx_struct.paths import Path
 from neuralqx_struct.schema.migration import Step, UnwrapKey, WrapKey
 from neuralqx_struct.schema.model import Document, FieldDeclaration

@@ -24,6 +24,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Final
 
+from neuralqx_struct.dtypes.casts import COMPLEX_OF, PART_OF, join_complex, part_complex
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.payload_tree import TAKES, Place
 from neuralqx_struct.evolution.steps.joints import Joint, Known, joints, subsets
@@ -39,17 +40,9 @@ from neuralqx_struct.evolution.steps.operations import (
     may_stop,
     refuse,
 )
-from neuralqx_struct.evolution.values import (
-    COMPLEX_OF,
-    PART_OF,
-    join_complex,
-    marks_of,
-    part_complex,
-    shown_node,
-)
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.polynomials import polynomial
-from neuralqx_struct.manifest.kinds import DICT, LIST, TUPLE, NodeKind
+from neuralqx_struct.manifest.kinds import DICT, LIST, TUPLE, NodeKind, marks_of, shown_node
 from neuralqx_struct.manifest.lazy_arrays import Combined, Computation, Joined, LazyArray, Window
 from neuralqx_struct.printing import listed
 from neuralqx_struct.schema.field_paths import Places

@@ -29,8 +29,7 @@ from neuralqx_struct.evolution.steps.operations import (
     refuse,
     with_named,
 )
-from neuralqx_struct.evolution.values import shown_node
-from neuralqx_struct.manifest.kinds import ARRAY, DICT, STRUCT, iter_nodes
+from neuralqx_struct.manifest.kinds import ARRAY, DICT, STRUCT, iter_nodes, shown_node
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.references import import_trusted, is_schema_ref
 from neuralqx_struct.schema.conformance import conform, see_node

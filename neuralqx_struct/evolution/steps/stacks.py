@@ -25,7 +25,6 @@ from neuralqx_struct.evolution.steps.operations import (
     only_branch,
     refuse,
 )
-from neuralqx_struct.evolution.values import marks_of, shown_node
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.manifest.kinds import (
     ARRAY,
@@ -41,7 +40,9 @@ from neuralqx_struct.manifest.kinds import (
     elements_of,
     iter_nodes,
     kind_of,
+    marks_of,
     parts_of,
+    shown_node,
 )
 from neuralqx_struct.manifest.lazy_arrays import Joined, Window
 from neuralqx_struct.paths import FieldName, Path
