@@ -43,8 +43,8 @@ from neuralqx_struct.evolution.chains import Unknown
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import plan
-from neuralqx_struct.evolution.proof import prove
-from neuralqx_struct.evolution.refusals import held_structs, judged, unread_structs
+from neuralqx_struct.evolution.proof import prove, with_hints
+from neuralqx_struct.evolution.refusals import Reading, held_structs, unread_structs
 from neuralqx_struct.evolution.trial import IN_VERDICTS, Effort
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import listed
@@ -168,7 +168,7 @@ def verdict(
             if direction == "backward":
                 writer, reader = reader, writer
             pair = f"version {reader.version} cannot read payloads of version {writer.version}"
-            problems, comparison = judged(
+            problems, comparison = _judged_pair(
                 known, writer, reader, unknown, steps=steps, effort=effort
             )
             found.comparisons.append(comparison)
@@ -184,6 +184,26 @@ def verdict(
         found.comparisons.append(comparison)
     found[:] = dict.fromkeys(found)
     return found
+
+
+def _judged_pair(
+    known: Series,
+    writer: Document,
+    reader: Document,
+    unknown: Unknown,
+    *,
+    steps: bool,
+    effort: Effort,
+) -> tuple[list[Diagnostic], Comparison]:
+    """The reasons why payloads of one version cannot be loaded by another one, and how they were compared."""
+    if not steps:
+        alone = [each.model_copy(update={"migrations": []}) for each in (writer, reader)]
+        documents = {each.version: each for each in sorted(alone, key=lambda each: each.version)}
+        known, (writer, reader) = replace(known, documents=documents), alone
+    reading = Reading(known, writer, reader, unknown, explain=with_hints)
+    reading.compare()
+    tried = reading.tried(effort)
+    return [*reading.found, *reading.limits, *tried], reading.comparison
 
 
 def _documents(source: Document | Series | Iterable[Document]) -> Iterable[Document]:

@@ -9,9 +9,10 @@ Three parts answer, each with findings of its own:
    that the two versions declare otherwise.
 
 Example:
-    >>> found, comparison = judged(series, series.at(1), series.at(3), "error", steps=True)
-    >>> found, comparison.tried
-    ([], 25)
+    >>> reading = Reading(series, series.at(1), series.at(3), "error")
+    >>> reading.compare()
+    >>> reading.found, reading.limits, reading.tried(IN_LINT)
+    ([], [], [])
 """
 
 from __future__ import annotations
@@ -24,13 +25,11 @@ from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Seve
 from neuralqx_struct.evolution.chains import Hop, Unknown, defaulted, settled
 from neuralqx_struct.evolution.differences import differences, doubts
 from neuralqx_struct.evolution.limits import broken_limits
-from neuralqx_struct.evolution.plans import Plan, plan
-from neuralqx_struct.evolution.proof import with_hints
+from neuralqx_struct.evolution.plans import Explain, Plan, plan, unexplained
 from neuralqx_struct.evolution.steps import apply_to_document, kind
 from neuralqx_struct.evolution.steps.operations import Stage
 from neuralqx_struct.evolution.trial import (
     IN_LINT,
-    IN_VERDICTS,
     SMALLEST,
     Effort,
     Trial,
@@ -43,35 +42,6 @@ from neuralqx_struct.schema.lint import fields_without_value
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series
 from neuralqx_struct.schema.sizes.scopes import start_of
-
-
-def judged(
-    known: Series,
-    writer: Document,
-    reader: Document,
-    unknown: Unknown,
-    *,
-    steps: bool,
-    effort: Effort = IN_VERDICTS,
-) -> tuple[list[Diagnostic], Comparison]:
-    """The reasons why payloads of one version cannot be loaded by another one, and how they were compared.
-
-    Args:
-        known: The versions with their steps.
-        writer: The version that wrote.
-        reader: The version that reads.
-        unknown: The load policy for stored fields that the reader lacks.
-        steps: Count declared steps; else the two versions are judged alone.
-        effort: How many payloads are tried.
-    """
-    if not steps:
-        alone = [each.model_copy(update={"migrations": []}) for each in (writer, reader)]
-        documents = {each.version: each for each in sorted(alone, key=lambda each: each.version)}
-        known, (writer, reader) = replace(known, documents=documents), alone
-    reading = Reading(known, writer, reader, unknown)
-    reading.compare()
-    tried = reading.tried(effort)
-    return [*reading.found, *reading.limits, *tried], reading.comparison
 
 
 def stops(
@@ -129,6 +99,7 @@ class Reading:
         reader: The version that reads.
         unknown: The load policy for stored fields that the reader lacks.
         roots: The structs of the reader that payloads hold; by default its root.
+        explain: Adds hints to the differences that are found, as in :func:`plan`.
         found: Differences in structure.
         limits: Limits that values may miss.
         doubts: Demands on sizes that may refuse payloads; a trial settles them.
@@ -142,6 +113,7 @@ class Reading:
     reader: Document
     unknown: Unknown
     roots: Iterable[str] | None = None
+    explain: Explain = unexplained
     found: list[Diagnostic] = field(default_factory=list)
     limits: list[Diagnostic] = field(default_factory=list)
     doubts: list[Diagnostic] = field(default_factory=list)
@@ -189,7 +161,7 @@ class Reading:
         """Compares structure and limits, also of used schemas."""
         try:
             versions = self.writer.version, self.reader.version
-            self.way = plan(self.known, *versions, unknown=self.unknown, explain=with_hints)
+            self.way = plan(self.known, *versions, unknown=self.unknown, explain=self.explain)
             self.compare_structure(self.way.hops)
         except (MigrationError, SchemaError) as error:
             self.found += error.diagnostics
@@ -202,7 +174,7 @@ class Reading:
             if start is None or start.version == used.version:
                 self.found += _of_used(identity, fields_without_value(used, held, "error"))
             elif known is not None:
-                inner = Reading(known, start, used, self.unknown, held)
+                inner = Reading(known, start, used, self.unknown, held, self.explain)
                 inner.compare(structure_alone=structure_alone)
                 self.found += _of_used(identity, inner.found)
                 self.limits += _of_used(identity, inner.limits)
