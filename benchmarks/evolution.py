@@ -22,11 +22,12 @@ import numpy as np
 from benchmarks.rounds import measure, written
 from neuralqx_struct import bundle
 from neuralqx_struct.classes.schemas import Schema
-from neuralqx_struct.evolution.migrations import migrate, prove
+from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.tools.migration import migrate
 
 ROOT = Path(__file__).parent.parent
 COUNT = 20
@@ -99,7 +100,7 @@ def migrated(source, target, to=2):
 _PEAK = """
 import sys
 from benchmarks.memory import peak
-from neuralqx_struct.evolution.migrations import migrate
+from neuralqx_struct.tools.migration import migrate
 print(peak(lambda: migrate(sys.argv[1], sys.argv[2], to=2)))
 """
 

@@ -29,8 +29,6 @@ from neuralqx_struct.errors import ValidationError as ValidationError
 from neuralqx_struct.evolution import steps as steps
 from neuralqx_struct.evolution.compatibility import breaking as breaking
 from neuralqx_struct.evolution.diff import diff as diff
-from neuralqx_struct.evolution.folders import migrate_all as migrate_all
-from neuralqx_struct.evolution.migrations import migrate as migrate
 from neuralqx_struct.evolution.revision import revise as revise
 from neuralqx_struct.fieldspec import MISSING as MISSING
 from neuralqx_struct.fieldspec import FieldKind as FieldKind
@@ -67,6 +65,8 @@ from neuralqx_struct.struct.registration import register_pytree_type as register
 from neuralqx_struct.struct.registration import resolve_pytree_spec as resolve_pytree_spec
 from neuralqx_struct.tools.inference import infer as infer
 from neuralqx_struct.tools.inspection import inspect as inspect
+from neuralqx_struct.tools.migration import migrate as migrate
+from neuralqx_struct.tools.migration import migrate_all as migrate_all
 from neuralqx_struct.tools.validation import validate as validate
 from neuralqx_struct.tools.validation import verify as verify
 from neuralqx_struct.tools.value_differences import diff_values as diff_values

@@ -53,7 +53,7 @@ from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.reading import document_from_data
-from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.schema.series import load_series, series_of
 
 #: The top of the repository.
 ROOT = Path(__file__).resolve().parents[1]
@@ -708,6 +708,39 @@ def payload(document, values, documents=None):
         "writer": {"name": "test", "version": "1"},
     }
     return Payload(held, arrays)
+
+
+def first_vmc_state():
+    """A payload of the first version of `schemas/vmc_state`, with special numbers."""
+    random = np.random.default_rng(1)
+    n, m, chains = 4, 8, 3
+    special = np.array([-0.0, np.nan, np.inf, 1e-45], "f4")
+    couplings = {
+        name: random.normal(size=(n, m)).astype("f4") for name in ("W_re", "W_im", "dW_re", "dW_im")
+    }
+    couplings["W_re"][:, 0], couplings["W_im"][:, 0] = special, special[::-1]
+    biases = {
+        name: (random.normal(size=n + m) + 1j * random.normal(size=n + m)).astype("c8")
+        for name in ("b_all", "db_all")
+    }
+    rest = {
+        "samples": random.choice([-1.0, 1.0], size=(chains, n)),
+        "rng": np.array([3, 2**32 - 1], "u4"),
+        "E_hist": random.normal(size=5),
+    }
+    plain = {
+        "alpha": 2,
+        "n_iter": 5,
+        "h": 1.5,
+        "lr": 0.01,
+        "diag_shift": 0.01,
+        "n_sweeps": 7,
+        "mpi_rank": 0,
+        "mpi_size": 1,
+    }
+    values = {**plain, **couplings, **biases, **rest}
+    document = load_series(ROOT / "schemas" / "vmc_state").at(1)
+    return payload(document, {name: values[name] for name in document.structs["VMCState"].fields})
 
 
 def value(tree, arrays):

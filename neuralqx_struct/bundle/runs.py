@@ -1,8 +1,8 @@
 """The checkpoints of a run, or of all runs: finds them, does one thing with each, and reports the results.
 
 A run is a folder of bundles, such as a series, of files of other programs, or of a manager of Orbax, whose steps hold
-several items. A bad checkpoint does not stop the others, a full disk does. ``evolution/folders.py`` migrates runs,
-``layouts/runs.py`` brings them under a schema.
+several items. A bad checkpoint does not stop the others, a full disk does. ``tools/migration.py`` migrates runs,
+``layouts/conversion.py`` brings them under a schema.
 
 Example:
     >>> [path.name for path in bundles_in(Path("tests/golden/format-1"))]

@@ -4,7 +4,7 @@
 - ``differences``: why payloads of one version cannot be read as another. ``suggestions``: the steps that
   resolve them, and questions. ``proof``: whether declared steps lead to the declared version.
 - ``plans``: the hops between two versions, and their application to a payload. ``migrations``: the versions to use, and
-  the migration of a bundle. ``folders``: of a folder of bundles.
+  payloads as readers want them.
 - ``changes``, ``diff``: all changes between two versions, with codes. ``compatibility``: verdicts
   by mode, and the check of a folder of schemas. ``against``: the earlier schemas that it compares with.
 - ``revision``: the file of the next version from an edited schema.

@@ -1,7 +1,7 @@
-"""Migrations: bringing payloads and bundles to the version that their reader wants.
+"""Migrations: bringing payloads to the version that their reader wants.
 
-Every reader calls :func:`resolve`; :func:`migrate` writes bundles. Loading goes version by version (``plans.py``). Payloads
-are never changed: results share every array that no step touches, and compute the others when they are asked for.
+Every reader calls :func:`resolve`, which goes version by version (``plans.py``). Payloads are never changed: results share every
+array that no step touches, and compute the others when they are asked for.
 
 Example:
     >>> from neuralqx_struct import bundle
@@ -12,56 +12,24 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from math import prod
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from neuralqx_struct import bundle
-from neuralqx_struct.bundle.forms import form_of
-from neuralqx_struct.dtypes import dtype_named
 from neuralqx_struct.errors import (
     Diagnostic,
     Hint,
     Keyword,
     MigrationError,
-    StructError,
     closest_version,
-    has_errors,
 )
 from neuralqx_struct.evolution.chains import Unknown
 from neuralqx_struct.evolution.diff import edited_version
-from neuralqx_struct.evolution.payload_tree import free_name
 from neuralqx_struct.evolution.plans import Plan, apply, plan, without_unknown
-from neuralqx_struct.evolution.proof import prove, with_hints
-from neuralqx_struct.evolution.steps import kind
-from neuralqx_struct.formats.store import store_of
-from neuralqx_struct.manifest import Limits, collector_paused
-from neuralqx_struct.manifest.kinds import ARRAY
-from neuralqx_struct.manifest.lazy_reading import MigratedArrays
-from neuralqx_struct.manifest.payload import HeldArrays, Payload
-from neuralqx_struct.places.urls import Options, Place, place_of
-from neuralqx_struct.schema.catalogue import schemas_given, series_for
-from neuralqx_struct.schema.conformance import conform_node
+from neuralqx_struct.evolution.proof import with_hints
+from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.series import Series, carried_series
 from neuralqx_struct.schema.stamping import stamped
-
-__all__ = [
-    "Migrated",
-    "Plan",
-    "Unknown",
-    "apply",
-    "migrate",
-    "plan",
-    "prove",
-    "resolve",
-    "target_version",
-]
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Resolving
 
 
 def resolve(
@@ -218,157 +186,3 @@ def _target(to: int | str, written: int, reader: Series, known: Series) -> int:
         hint = f"known versions of {known.id}: {', '.join(map(str, known.versions))}"
         raise MigrationError(message, code="NQX422", hint=hint)
     return older[to]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Bundles
-
-
-@dataclass(frozen=True, slots=True)
-class Migrated:
-    """The result of :func:`migrate`.
-
-    Attributes:
-        plan: The hops.
-        report: Values that were defaulted, dropped and cast; a dry run reads no values of arrays, so casts are not checked.
-        out: The new bundle, None after a dry run.
-        linked: True if the arrays were not written again, but got a second name.
-    """
-
-    plan: Plan
-    report: tuple[Diagnostic, ...]
-    out: Path | None
-    linked: bool
-
-    def __str__(self) -> str:
-        lines = [str(self.plan), *map(str, self.report)]
-        if self.out is None and any(
-            kind(step).checks_values for hop in self.plan.hops for step in hop.steps
-        ):
-            lines.append(
-                "values of arrays were not read: whether casts hold all of them shows when the bundle is written"
-            )
-        return "\n".join(lines)
-
-
-@bundle.read_again
-@collector_paused()
-def migrate(
-    path: str | Place,
-    out: str | Place,
-    *,
-    to: int | str = "head",
-    schema: Any = None,
-    dry_run: bool = False,
-    overwrite: bool = False,
-    trust: Iterable[str] = (),
-    progress: Callable[[int, int], None] | None = None,
-    limits: Limits | None = None,
-    storage_options: Options | None = None,
-) -> Migrated:
-    """Writes a bundle of another version; the input is never touched.
-
-    Args:
-        path: The bundle, a path or a URL.
-        out: Where the new one goes, a path or a URL.
-        to: A version, ``"head"``, or a negative number of versions to go back.
-        schema: A Series or Schema, or the path of a schema folder or file; None for the documents inside the bundle. Of a
-            Catalogue the schema of the bundle is taken, if it is there.
-        dry_run: Plan and check, but write nothing. Values of arrays are not read: a cast that does not hold one of them
-            is found only when the bundle is written.
-        overwrite: Replace a bundle at ``out``, which may not be the one that is migrated.
-        trust: Packages whose registered functions ``python`` steps may run, where the steps come out of the bundle; they are
-            imported if need be.
-        progress: Called with bytes done and bytes in all.
-        limits: Sizes above which a bundle is refused, the old one or the new one; readers need them too.
-        storage_options: Options of fsspec for URLs, such as keys.
-
-    Returns:
-        The plan, and the values that were defaulted, dropped and cast.
-
-    Raises:
-        MigrationError: No steps lead there, or the payload refuses one; nothing was written.
-        SerializationError: The input is no sound bundle, or the target exists.
-
-    Example:
-        >>> migrate("tests/golden/format-1/vmc_state_1", "nowhere", schema="schemas/vmc_state", dry_run=True).linked
-        False
-    """
-    path, out = place_of(path, storage_options), place_of(out, storage_options)
-    report: list[Diagnostic] = []
-    given = schemas_given(schema)
-    try:
-        with bundle.opened(path, limits) as source:
-            bundle.require_apart(source.path, out, itself=not overwrite)
-            payload = source.payload()
-            series = series_for(payload.document, given)
-            result, way = resolve_by_plan(payload, series, to=to, report=report, trust=trust)
-            _check_result(result, series)
-            if isinstance(result.arrays, MigratedArrays):
-                result.arrays.order = "file"  # a checkpoint can be larger than memory
-            if dry_run:
-                return Migrated(way, tuple(report), None, linked=False)
-            writing = {"overwrite": overwrite, "progress": progress, "limits": limits}
-            linked = _write(source, out, payload, result, **writing)
-    except StructError as error:
-        raise error.in_file(str(path)) from error.__cause__
-    return Migrated(way, tuple(report), cast("Path", out), linked)
-
-
-def _check_result(payload: Payload, series: Series | None) -> None:
-    """Checks that the new version can read the result."""
-    document = (series or Series("", {})).documents.get(payload.document["schema"]["version"])
-    if document is None:
-        written = payload.document["schema"]
-        document = carried_series(payload.document)[written["id"]].at(written["version"])
-    root = payload.document["manifest"]
-    if isinstance(root, dict) and root.get("type") == document.ref(document.root):
-        found = conform_node(document, root)
-        if has_errors(found):
-            raise MigrationError(d for d in found if d.severity == "error")
-
-
-def _write(
-    source: bundle.OpenBundle,
-    out: Place,
-    payload: Payload,
-    result: Payload,
-    **options: Any,
-) -> bool:
-    before, after = payload.document["arrays"], result.document["arrays"]
-    kept = {name for name, record in after.items() if before.get(name) is record}
-    left_behind = sum(_nbytes(record) for name, record in before.items() if name not in kept)
-    # Linking leaves the bytes of arrays that are gone in the file: worth it while most of the file is still used.
-    form = form_of(out)
-    if (
-        source.held.is_folder
-        and not form.zipped
-        and (form.folders or not store_of(before).folder)
-        and left_behind <= sum(_nbytes(before[name]) for name in kept)
-    ):
-        document, changed = _renamed(result, [name for name in after if name not in kept], before)
-        bundle.write_linked(source, out, document, changed=changed, **options)
-        return True
-    bundle.write(out, result, store=store_of(before, folder=form.folders).name, **options)
-    return False
-
-
-def _renamed(
-    payload: Payload, new: Iterable[str], taken: Container[str]
-) -> tuple[dict[str, Any], HeldArrays]:
-    """The manifest, and its new arrays, under names that no array in the linked files has."""
-    names, used = dict[str, str](), set(payload.document["arrays"])
-    for name in new:
-        names[name] = free_name(name, taken, used - {name})
-        used.add(names[name])
-    manifest = payload.document["manifest"]
-    for _, node in ARRAY.within(manifest):
-        node["name"] = names.get(node["name"], node["name"])
-    arrays = {names.get(name, name): each for name, each in payload.document["arrays"].items()}
-    made = {free: partial(payload.arrays.__getitem__, name) for name, free in names.items()}
-    changed = HeldArrays({}, made=made, names=made)
-    return {**payload.document, "arrays": arrays}, changed
-
-
-def _nbytes(record: Mapping[str, Any]) -> int:
-    return int(record.get("nbytes", prod(record["shape"]) * dtype_named(record["dtype"]).itemsize))

@@ -124,8 +124,8 @@ def _check_values(
     series: Series, version: int, trust: tuple[str, ...], scratch: Path, *, update: bool
 ) -> None:
     """Compares the migrated golden bundle of one version with the stored one."""
-    from neuralqx_struct.evolution.migrations import migrate
     from neuralqx_struct.tools.history import golden_place
+    from neuralqx_struct.tools.migration import migrate
 
     place = golden_place(series.folder or Path(), version)
     stored = place.parent / "head" / place.name

@@ -32,13 +32,13 @@ from neuralqx_struct.errors import (
 from neuralqx_struct.evolution.against import ask_git
 from neuralqx_struct.evolution.changes import Change
 from neuralqx_struct.evolution.diff import diff
-from neuralqx_struct.evolution.migrations import migrate
 from neuralqx_struct.evolution.steps import step_text
 from neuralqx_struct.schema.lock import LOCK_NAME, format_lock, lock_entry, read_lock
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import SchemaMissingError, Series, load_series, schema_folders
 from neuralqx_struct.schema.text.loader import replace_text
 from neuralqx_struct.tools.linting import lint_series
+from neuralqx_struct.tools.migration import migrate
 from neuralqx_struct.tools.validation import validate
 
 __all__ = ["Frozen", "Release", "check_golden", "freeze", "history"]

@@ -1,19 +1,18 @@
-"""Migrations: proofs, plans, resolution, and whole bundles; the real schema all the way up and down."""
+"""Migrations: proofs, plans and resolution; the real schema all the way up and down."""
 
 import copy
 import cProfile
-import json
 import pstats
 import re
 
 import numpy as np
 import pytest
 
-from neuralqx_struct import bundle
 from neuralqx_struct.errors import MigrationError, SchemaError, SerializationError
 from neuralqx_struct.evolution import steps as s
-from neuralqx_struct.evolution.migrations import apply, migrate, plan, prove, resolve
-from neuralqx_struct.evolution.proof import with_hints
+from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.evolution.plans import apply, plan
+from neuralqx_struct.evolution.proof import prove, with_hints
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.schema.conformance import conform, see_node
@@ -21,7 +20,7 @@ from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.schema.sizes.comparison import shown_sizes
 from neuralqx_struct.schema.text.loader import read_text
-from tests.builders import doc, every, payload
+from tests.builders import doc, every, first_vmc_state, payload
 
 
 def fields_of(held):
@@ -32,38 +31,6 @@ def fields_of(held):
 # The real schema.
 
 SERIES = load_series("schemas/vmc_state")
-
-
-def first_version():
-    random = np.random.default_rng(1)
-    n, m, chains = 4, 8, 3
-    special = np.array([-0.0, np.nan, np.inf, 1e-45], "f4")
-    couplings = {
-        name: random.normal(size=(n, m)).astype("f4") for name in ("W_re", "W_im", "dW_re", "dW_im")
-    }
-    couplings["W_re"][:, 0], couplings["W_im"][:, 0] = special, special[::-1]
-    biases = {
-        name: (random.normal(size=n + m) + 1j * random.normal(size=n + m)).astype("c8")
-        for name in ("b_all", "db_all")
-    }
-    rest = {
-        "samples": random.choice([-1.0, 1.0], size=(chains, n)),
-        "rng": np.array([3, 2**32 - 1], "u4"),
-        "E_hist": random.normal(size=5),
-    }
-    plain = {
-        "alpha": 2,
-        "n_iter": 5,
-        "h": 1.5,
-        "lr": 0.01,
-        "diag_shift": 0.01,
-        "n_sweeps": 7,
-        "mpi_rank": 0,
-        "mpi_size": 1,
-    }
-    values = {**plain, **couplings, **biases, **rest}
-    document = SERIES.at(1)
-    return payload(document, {name: values[name] for name in document.structs["VMCState"].fields})
 
 
 def conforms(held):
@@ -78,7 +45,7 @@ def test_the_real_migrations_prove():
 
 
 def test_up_and_down_again_bit_by_bit():
-    old = first_version()
+    old = first_vmc_state()
     told = copy.deepcopy(old.document)
     second = resolve(old, SERIES, to=2)
     third = resolve(old, SERIES)
@@ -103,8 +70,8 @@ def test_up_and_down_again_bit_by_bit():
 
 def test_two_hops_are_the_one_way():
     direct, stepwise = (
-        resolve(first_version(), SERIES),
-        resolve(resolve(first_version(), SERIES, to=2), SERIES, to=3),
+        resolve(first_vmc_state(), SERIES),
+        resolve(resolve(first_vmc_state(), SERIES, to=2), SERIES, to=3),
     )
     assert direct.document["manifest"] == stepwise.document["manifest"]
     assert direct.document["schema"] == {
@@ -115,7 +82,7 @@ def test_two_hops_are_the_one_way():
 
 
 def test_an_old_installation_downgrades_with_the_documents_that_travel():
-    third = resolve(first_version(), SERIES)
+    third = resolve(first_vmc_state(), SERIES)
     assert [d["version"] for d in third.document["schemas"]] == [1, 2, 3]
     old_installation = series_of([SERIES.at(1)])
     assert resolve(third, old_installation).document["schema"]["version"] == 1
@@ -125,7 +92,7 @@ def test_an_old_installation_downgrades_with_the_documents_that_travel():
 
 def test_what_was_done_is_reported():
     report = []
-    third = resolve(first_version(), SERIES, report=report)
+    third = resolve(first_vmc_state(), SERIES, report=report)
     assert {(d.code, d.path) for d in report} == {
         ("NQX425", "$.samples"),
         ("NQX425", "$.exponent"),
@@ -759,7 +726,7 @@ def test_strays_that_no_version_declares():
 
 
 def test_the_same_version_is_read_as_it_is():
-    held = first_version()
+    held = first_vmc_state()
     assert resolve(held, SERIES, to=1) is held
     assert resolve(held, None) is held
 
@@ -792,7 +759,7 @@ REFUSED = {
 @every("case", REFUSED.values())
 def test_resolve_refuses(case):
     members, arguments, code = case
-    held = first_version()
+    held = first_vmc_state()
     held = Payload({**held.document, **members}, held.arrays)
     with pytest.raises(MigrationError) as caught:
         resolve(held, **{"series": SERIES, **arguments})
@@ -801,7 +768,7 @@ def test_resolve_refuses(case):
 
 
 def test_to_may_be_text_from_a_command_line():
-    third = resolve(first_version(), SERIES, to="3")
+    third = resolve(first_vmc_state(), SERIES, to="3")
     assert resolve(third, SERIES, to="-2").document["schema"]["version"] == 1
 
 
@@ -926,7 +893,7 @@ def test_a_used_schema_goes_first():
 
 
 def test_a_cast_that_would_lose_is_found_when_the_array_is_read():
-    held = first_version()
+    held = first_vmc_state()
     held.arrays["samples"][1, 2] = 0.5
     after = resolve(held, SERIES)
     with pytest.raises(MigrationError, match=r"\$\.samples: .*\[1, 2\], got 0.5") as caught:
@@ -935,101 +902,7 @@ def test_a_cast_that_would_lose_is_found_when_the_array_is_read():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Bundles.
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_migrate_bundles_up_and_down(tmp_path):
-    bundle.write(tmp_path / "v1", first_version())
-    before = contents(tmp_path / "v1")
-    done = migrate(tmp_path / "v1", tmp_path / "v3", schema="schemas/vmc_state")
-    assert (done.out, done.linked, done.plan.to_version) == (tmp_path / "v3", False, 3)
-    assert "was cast from float64 to int8" in str(done)
-    assert contents(tmp_path / "v1") == before
-    assert bundle.verify(tmp_path / "v3") == []
-    migrate(tmp_path / "v3", tmp_path / "down.zip", to=1)
-    back, old = bundle.read(tmp_path / "down.zip"), first_version()
-    for name, node in fields_of(old).items():
-        if isinstance(node, dict):
-            assert (
-                back.arrays[fields_of(back)[name]["name"]].tobytes() == old.arrays[name].tobytes()
-            )
-
-
-def test_a_migration_of_the_manifest_links_the_arrays(tmp_path):
-    old = doc({"a": "float32[n]", "b": "int8[n]"})
-    steps = [
-        s.rename(field="a", to="c"),
-        s.remove(field="b", undo_default=0),
-        s.add(field="d", default=0),
-    ]
-    new = doc({"c": "float32[n]", "d": "float32[n]"}, 2, steps)
-    bundle.write(tmp_path / "old", payload(old, {"a": np.ones(9, "f4"), "b": np.zeros(9, "i1")}))
-    done = migrate(tmp_path / "old", tmp_path / "new", schema=series_of([old, new]))
-    assert done.linked
-    assert (tmp_path / "old" / "arrays.npz").samefile(tmp_path / "new" / "arrays.npz")
-    read = bundle.read(tmp_path / "new")
-    assert read.arrays["a"].tolist() == [1] * 9
-    assert fields_of(read)["d"]["shape"] == [9]
-    assert {d.severity for d in bundle.verify(tmp_path / "new")} <= {"info"}
-
-
-def test_arrays_of_which_most_change_are_written_anew(tmp_path):
-    old = doc({"a": "float32[n]", "b": "int8[n]"})
-    new = doc({"a": "float64[n]", "b": "int8[n]"}, 2, [s.cast(field="a", dtype="float64")])
-    few = doc({"a": "float32[n]", "b": "int16[n]"}, 2, [s.cast(field="b", dtype="int16")])
-    bundle.write(tmp_path / "old", payload(old, {"a": np.ones(9, "f4"), "b": np.zeros(9, "i1")}))
-    assert not migrate(tmp_path / "old", tmp_path / "new", schema=series_of([old, new])).linked
-    assert migrate(tmp_path / "old", tmp_path / "few", schema=series_of([old, few])).linked
-    for name in ("new", "few"):
-        read = bundle.read(tmp_path / name)
-        assert {
-            k: v.tolist()
-            for k, v in read.arrays.items()
-            if k in {x["name"] for x in fields_of(read).values()}
-        }
-        assert {d.severity for d in bundle.verify(tmp_path / name)} <= {"info"}
-    assert (
-        bundle.read(tmp_path / "few")
-        .arrays[fields_of(bundle.read(tmp_path / "few"))["b"]["name"]]
-        .dtype
-        == np.int16
-    )
-
-
-def test_a_dry_run_says_that_values_were_not_read(tmp_path):
-    old = doc({"a": "float64[n]", "b": "int"})
-    new = doc({"a": "float32[n]", "b": "int"}, 2, [s.cast(field="a", dtype="float32")])
-    bundle.write(tmp_path / "a", payload(old, {"a": np.array([0.1]), "b": 1}))
-    series = series_of([old, new])
-    done = migrate(tmp_path / "a", tmp_path / "b", schema=series, dry_run=True)
-    assert str(done).endswith("whether casts hold all of them shows when the bundle is written")
-    with pytest.raises(MigrationError):
-        migrate(tmp_path / "a", tmp_path / "b", schema=series)
-    manifest_only = series_of(
-        [old, doc({"a": "float64[n]", "c": "int"}, 2, [s.rename(field="b", to="c")])]
-    )
-    done = migrate(tmp_path / "a", tmp_path / "b", schema=manifest_only, dry_run=True)
-    assert "not read" not in str(done)
-
-
-def test_a_wrong_step_is_found_in_its_schema_file(tmp_path):
-    first = 'language: "1"\nschema: lab.a\nversion: {}\nroot: A\nstructs:\n  A:\n    fields:\n      {}: int\n'
-    steps = "migrations:\n  - from: 1\n    steps:\n      - rename: {field: x, to: b}\n"
-    (tmp_path / "v1.yaml").write_text(first.format(1, "a"))
-    (tmp_path / "v2.yaml").write_text(first.format(2, "b") + steps)
-    series = load_series(tmp_path)
-    bundle.write(tmp_path / "held", payload(series.at(1), {"a": 1}))
-    with pytest.raises(MigrationError) as caught:
-        migrate(tmp_path / "held", tmp_path / "out", schema=series)
-    (found,) = caught.value.diagnostics
-    assert (found.file, found.line, found.column) == (str(tmp_path / "v2.yaml"), 12, 25)
-    with pytest.raises(MigrationError) as caught:  # the way down is told of in the same file
-        plan(series, 2, 1)
-    assert caught.value.diagnostics[0].file == str(tmp_path / "v2.yaml")
+# Fields that come and go with their types.
 
 
 GONE = [
@@ -1056,51 +929,6 @@ def test_what_was_dropped_is_told_in_words(declared, value, shown):
     report = []
     resolve(payload(old, {"a": value}), series_of([old, new]), report=report)
     assert [d.message for d in report] == [f"was dropped; it held {shown}"]
-
-
-def test_a_dry_run_writes_nothing(tmp_path):
-    bundle.write(tmp_path / "v1", first_version())
-    done = migrate(tmp_path / "v1", tmp_path / "v3", schema=SERIES, dry_run=True)
-    assert done.out is None
-    assert len(done.plan.hops) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["v1"]
-
-
-def test_migrate_refuses_before_it_writes(tmp_path):
-    bundle.write(tmp_path / "v1", first_version())
-    (tmp_path / "there" / "kept").mkdir(parents=True)
-    with pytest.raises(SerializationError):
-        migrate(tmp_path / "v1", tmp_path / "there", schema=SERIES)
-    bad = first_version()
-    bad.arrays["samples"][0, 0] = 0.25
-    bundle.write(tmp_path / "bad", bad)
-    with pytest.raises(MigrationError) as caught:
-        migrate(tmp_path / "bad", tmp_path / "v3", schema=SERIES)
-    assert caught.value.diagnostics[0].file == str(tmp_path / "bad")
-    assert not (tmp_path / "v3").exists()
-
-
-def test_migrate_refuses_what_the_new_version_would_not_read(tmp_path):
-    old, new = doc({"a": "int"}), doc({"a": "int | null"}, 2, [])
-    bundle.write(tmp_path / "new", payload(new, {"a": None}))
-    with pytest.raises(MigrationError) as caught:
-        migrate(tmp_path / "new", tmp_path / "old", schema=series_of([old, new]), to=1)
-    assert caught.value.code == "NQX411"
-    assert not (tmp_path / "old").exists()
-
-
-def test_migrate_takes_what_users_call_a_schema(tmp_path):
-    class Schema:
-        series = SERIES
-
-    bundle.write(tmp_path / "v1", first_version())
-    assert (
-        migrate(
-            tmp_path / "v1", tmp_path / "v2", to=2, schema=Schema(), trust=["x"]
-        ).plan.to_version
-        == 2
-    )
-    assert json.loads((tmp_path / "v2" / "manifest.json").read_text())["schema"]["version"] == 2
 
 
 def test_a_field_may_come_with_its_enum_and_its_struct():
@@ -1156,61 +984,3 @@ def test_a_python_step_writes_members_of_an_enum_that_only_the_new_version_has(e
     assert up.document["manifest"]["fields"] == {"a": "p"}
     down = resolve(up, series_of([old, new]), to=1)
     assert down.document["manifest"] == payload(old, {"a": "p"}).document["manifest"]
-
-
-def test_a_migration_replaces_a_bundle_that_it_is_asked_to_replace(tmp_path):
-    old, new = doc({"a": "int"}), doc({"b": "int"}, 2, [s.rename(field="a", to="b")])
-    source = bundle.write(tmp_path / "old", payload(old, {"a": 1}, [old, new]))
-    target = bundle.write(tmp_path / "new", payload(old, {"a": 2}, [old, new]))
-    with pytest.raises(bundle.BundleExistsError) as caught:
-        migrate(source, target)
-    (found,) = caught.value.diagnostics
-    assert (found.code, found.file) == ("NQX431", str(target))
-    assert found.hint == "pass overwrite=True to replace it"
-    migrate(source, target, overwrite=True)
-    assert bundle.read(target).document["manifest"]["fields"] == {"b": 1}
-    with pytest.raises(bundle.BundleExistsError, match="got the same"):
-        migrate(source, tmp_path / "new" / ".." / "old", overwrite=True)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "kept.txt").write_text("mine")
-    with pytest.raises(bundle.BundleExistsError, match="expected a bundle to overwrite"):
-        migrate(source, tmp_path / "notes", overwrite=True)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Array files that several migrations share.
-
-
-def test_an_array_that_one_migration_rewrites_and_the_next_removes(tmp_path):
-    def version(number, fields, *steps):
-        data = {
-            "language": "1",
-            "schema": "lab.files",
-            "version": number,
-            "root": "State",
-            "structs": {"State": {"fields": fields}},
-        }
-        if steps:
-            data["migrations"] = [{"from": number - 1, "steps": [*steps]}]
-        return document_from_data(data, "")
-
-    w = {"w": {"type": "array", "dtype": "float64", "shape": [50]}}
-    versions = series_of(
-        [
-            version(1, {**w, "a": "float32[2, 3]"}),
-            version(2, {**w, "a": "float32[3, 2]"}, {"transpose": {"field": "a"}}),
-            version(3, w, {"remove": {"field": "a", "undo_default": [[0, 0]] * 3}}),
-        ]
-    )
-    arrays = {"w": np.arange(50.0), "a": np.arange(6, dtype="f4").reshape(2, 3)}
-    path = bundle.write(tmp_path / "1", payload(versions.at(1), arrays))
-    for to in (2, 3, 2, 1):
-        done = migrate(path, tmp_path / f"{path.name}-{to}", to=to, schema=versions)
-        assert done.linked
-        path = done.out
-        assert {d.severity for d in bundle.verify(path)} <= {"info"}
-        held = bundle.read(path)
-        assert np.array_equal(held.arrays["w"], np.arange(50.0))
-        if to == 2 and path.name.count("-") == 1:
-            name = held.document["manifest"]["fields"]["a"]["name"]
-            assert np.array_equal(held.arrays[name], arrays["a"].T)

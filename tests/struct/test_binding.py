@@ -14,7 +14,7 @@ from jaxtyping import Array, Float32, Float64
 import neuralqx_struct as s
 from neuralqx_struct import bundle, references
 from neuralqx_struct.documents import bound as documents
-from neuralqx_struct.evolution.migrations import prove
+from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema import uses
 from neuralqx_struct.struct.meta import StructABCMeta
 from tests.builders import every

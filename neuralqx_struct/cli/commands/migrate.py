@@ -45,7 +45,7 @@ def run(
     if out is None and not dry_run:
         raise UsageError("expected --out DST, or --dry-run, got neither")
     from neuralqx_struct.bundle.runs import holds_bundles
-    from neuralqx_struct.evolution import folders, migrations
+    from neuralqx_struct.tools.migration import migrate, migrate_all
 
     target = out or source.parent / f"{source.name}-migrated"
     options: dict[str, Any] = {
@@ -60,16 +60,16 @@ def run(
     end = "nothing was written (--dry-run)" if dry_run else f"written to {printable(target)}"
     if holds_bundles(source):
         with progress_bar("migrating bundles") as advance:
-            folder = folders.migrate_all(source, target, **options, progress=advance)
+            folder = migrate_all(source, target, **options, progress=advance)
         return _of_folder(folder, end, members)
     if not dry_run:
         require_free(target, overwrite=overwrite)
     if not isinstance(schema, Path) and to == "head":
-        planned = migrations.migrate(source, target, **{**options, "dry_run": True})
+        planned = migrate(source, target, **{**options, "dry_run": True})
         if not planned.plan.hops and (schema is None or schema.get(planned.plan.id) is None):
             return _without_schema(planned.plan, source)
     with progress_bar("migrating") as advance:
-        done = migrations.migrate(source, target, **options, progress=advance)
+        done = migrate(source, target, **options, progress=advance)
     members["plan"] = _plan(done.plan)
     return Report(f"{done.plan}\n{end}", done.report, members, layout="verdict")
 

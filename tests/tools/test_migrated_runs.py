@@ -13,10 +13,9 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle.runs import bundles_in, is_bundle
-from neuralqx_struct.evolution.folders import migrate_all
-from neuralqx_struct.evolution.migrations import migrate
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.tools.migration import migrate, migrate_all
 from tests.builders import bounded, doc, invoke, payload
 from tests.preloaded import python
 
@@ -214,7 +213,7 @@ def test_what_counts_as_a_bundle(run):
 def test_a_migration_killed_at_any_bundle_leaves_whole_outputs_and_the_inputs(root, run, tmp_path):
     before, out = contents(run), tmp_path / "out"
     code = (
-        "import os, signal, sys; from neuralqx_struct.evolution.folders import migrate_all\n"
+        "import os, signal, sys; from neuralqx_struct.tools.migration import migrate_all\n"
         "from neuralqx_struct.places import atomic as replacement\n"
         "calls = 0\n"
         "def counted(*args, original=os.{call}, **kwargs):\n"
