@@ -28,7 +28,7 @@ from neuralqx_struct.bundle.members import formatted, recorded, signed
 from neuralqx_struct.bundle.reading import OpenBundle, around, naming, opened
 from neuralqx_struct.bundle.runs import RunResult
 from neuralqx_struct.bundle.storage import FOREIGN_MEMBERS
-from neuralqx_struct.bundle.writing import write
+from neuralqx_struct.bundle.writing import WriteOptions, write
 from neuralqx_struct.errors import StructError, printable
 from neuralqx_struct.formats.store import (
     Progress,
@@ -40,7 +40,7 @@ from neuralqx_struct.formats.store import (
     ticking,
     total_bytes,
 )
-from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits, raise_findings
+from neuralqx_struct.manifest import MANIFEST, Limits, raise_findings
 from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import FLOAT
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check_arrays
@@ -193,10 +193,8 @@ def write_linked(
     document: Mapping[str, Any],
     *,
     changed: Mapping[str, Array] | None = None,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
     shared: dict[str, str] | None = None,
+    **options: Any,
 ) -> Path:
     """Writes a bundle of the array files of another one, without writing their bytes again.
 
@@ -210,15 +208,14 @@ def write_linked(
         document: Its manifest. Arrays that are taken over keep their records.
         changed: New arrays, and those that replace one of the same name; they go into a file of their
             own, in the store of the source.
-        overwrite: As for :func:`write`.
-        progress: Called with (bytes done, bytes in all) of the arrays in ``changed``.
-        limits: As for :func:`write`.
         shared: As for :func:`~neuralqx_struct.bundle.writing.written`.
+        **options: ``overwrite``, ``progress`` (of the arrays in ``changed``) and ``limits`` of
+            :class:`~neuralqx_struct.bundle.writing.WriteOptions`.
 
     Raises:
         SerializationError: The document names arrays that neither the source nor ``changed`` has, or is not sound.
     """
-    target, changed, limits = place_of(target), changed or {}, limits or DEFAULT_LIMITS
+    target, changed, chosen = place_of(target), changed or {}, WriteOptions(**options)
     given = document["arrays"]
     original = source.sound_document()["arrays"]
     records = _carried(document, original, changed)
@@ -228,22 +225,24 @@ def write_linked(
     added = {name: given[name] for name in changed if name in given}
     sound = {**document, "arrays": {**records, **added}}
     if not shared:
-        raise_findings(check_manifest(sound, limits=limits), str(target))
+        raise_findings(check_manifest(sound, limits=chosen.most), str(target))
     require_apart(source.path, target)
     for file in files:
         form_of(target).require(store_of_file(file))
-    with new_bundle(target, overwrite=overwrite) as new:
+    with new_bundle(target, overwrite=chosen.overwrite) as new:
         names = {file: new.take(source.held, file) for file in files}
         records = {name: _moved(record, names) for name, record in records.items()}
         if changed:
             fresh = new.named(free)
-            tick = ticking(progress, added)
+            tick = ticking(chosen.progress, added)
             written = new.put(fresh, lambda place: store.write(place, changed, tick=tick))
             for name, record in written.items():
                 records[name] = recorded(given.get(name, {}), record, fresh)
         made = signed(document, records)
-        raise_findings(check_arrays(Payload(made, HeldArrays(records)), limits), str(target))
-        new.finish(formatted(made, limits, shared))
+        raise_findings(
+            check_arrays(Payload(made, HeldArrays(records)), chosen.most.full_bytes), str(target)
+        )
+        new.finish(formatted(made, chosen.most.manifest_bytes, shared))
     return cast("Path", target)
 
 

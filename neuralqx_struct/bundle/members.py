@@ -87,7 +87,7 @@ class NewBundle:
         document: Mapping[str, Any],
         records: Records,
         file: str,
-        limits: Limits = DEFAULT_LIMITS,
+        most: int,
         shared: dict[str, str] | None = None,
     ) -> None:
         """Writes the manifest of a bundle whose arrays are all in one file.
@@ -96,7 +96,7 @@ class NewBundle:
             document: The manifest, its records still without the members of the store.
             records: The records of the store.
             file: The array file.
-            limits: Sizes above which the manifest is refused.
+            most: The bytes of the largest manifest that is accepted.
             shared: As for ``format_manifest``.
 
         Raises:
@@ -106,7 +106,7 @@ class NewBundle:
         given = document["arrays"]
         raise_findings(_unlike(given, records))
         named = {name: recorded(given[name], records[name], file) for name in given}
-        self.finish(formatted(signed(document, named), limits, shared))
+        self.finish(formatted(signed(document, named), most, shared))
 
     def finish(self, manifest: bytes) -> None:
         """Writes the manifest, the last file, and flushes it to the disk; a zip is flushed where it is placed."""
@@ -188,12 +188,11 @@ def signed(document: Mapping[str, Any], records: Mapping[str, Any]) -> dict[str,
 
 def formatted(
     document: dict[str, Any],
-    limits: Limits = DEFAULT_LIMITS,
+    most: int,
     shared: dict[str, str] | None = None,
 ) -> bytes:
-    """The bytes of a manifest; refuses one above the limits. ``shared`` is as for ``format_manifest``."""
+    """The bytes of a manifest; refuses more than some. ``shared`` is as for ``format_manifest``."""
     data = format_manifest(document, shared)
-    most = limits.manifest_bytes
     if len(data) > most:
         message = f"expected a manifest of at most {most} bytes, got {len(data)}"
         raise SerializationError(message, code="NQX005", hint=_LARGE_HINT)

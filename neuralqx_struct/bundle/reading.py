@@ -175,7 +175,7 @@ class OpenBundle:
                     for d in error.diagnostics
                 )
         payload = Payload(document, BundleArrays(homes))
-        found = found or check_arrays(payload, self._limits)
+        found = found or check_arrays(payload, self._limits.full_bytes)
         if self._part and has_errors(found):  # a reader of all arrays states what is wrong
             self._part = False
             self.findings += check_manifest(document, limits=self._limits)
@@ -221,7 +221,7 @@ class OpenBundle:
             except StructError as error:
                 damage = list(error.diagnostics)
             found += (replace(d, file=str(self.path / file)) for d in damage)
-        found += check_arrays(Payload(self.document, HeldArrays(records)), self._limits)
+        found += check_arrays(Payload(self.document, HeldArrays(records)), self._limits.full_bytes)
         beside = (store_of_file(file).beside for file in self._records)
         known = {MANIFEST, *self._records}.union(*beside)
         for name in self.held.names():

@@ -125,7 +125,7 @@ def _filling(
     def fill(new: NewBundle) -> None:
         file = new.named(store.file)
         records = new.put(file, write_arrays)
-        new.complete(payload.document, records, file, options.most, shared)
+        new.complete(payload.document, records, file, options.most.manifest_bytes, shared)
 
     return fill
 
@@ -374,6 +374,6 @@ def _begin_together(
         with kept:
             written = records()
             if new is not None:
-                new.complete(payload.document, written, store.file, options.most)
+                new.complete(payload.document, written, store.file, options.most.manifest_bytes)
 
     return PendingBundle(path, complete, together=True)

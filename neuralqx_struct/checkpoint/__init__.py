@@ -150,14 +150,7 @@ def save(
     def payload() -> Payload:
         if alone:
             settle(path)
-        held = snapshot(
-            obj,
-            copy=asynchronous and not together,
-            spread=together,
-            metadata=options.metadata,
-            check=options.check,
-            limits=options.limits,
-        )
+        held = snapshot(obj, options, copy=asynchronous and not together, spread=together)
         if not options.replay:
             return held
         from neuralqx_struct.checkpoint.replay import with_replays  # few saves keep functions

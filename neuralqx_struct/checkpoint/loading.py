@@ -93,9 +93,13 @@ def from_state_dict(
         hint = "pass the result of to_state_dict"
         raise SerializationError(message, code="NQX401", hint=hint)
     document = {name: value for name, value in payload.items() if name != "array_data"}
-    held = Payload(document, payload["array_data"])
     wanted = ReadOptions(load_cls=load_cls, **options)
-    raise_findings(check_values(document, limits=wanted.most) or check(held, wanted.most))
+    return of_payload(Payload(document, payload["array_data"]), wanted)
+
+
+def of_payload(held: Payload, wanted: ReadOptions) -> Any:
+    """The object of a payload in memory, as :func:`from_state_dict` returns it."""
+    raise_findings(check_values(held.document, limits=wanted.most) or check(held, wanted.most))
     # The caller can write into the arrays of the payload, so the result gets copies.
     given = replace(decode_options(wanted), copies=not isinstance(held.arrays, StoredArrays))
     shardings = shardings_like(given.like, wanted)

@@ -2,7 +2,7 @@
 
 Example:
     >>> import numpy as np
-    >>> sorted(snapshot({"w": np.arange(3)}, copy=True).arrays)
+    >>> sorted(snapshot({"w": np.arange(3)}, ExportOptions(), copy=True).arrays)
     ['w']
 """
 
@@ -16,13 +16,12 @@ import jax
 import numpy as np
 
 from neuralqx_struct.checkpoint.metadata import plain_metadata
+from neuralqx_struct.checkpoint.options import ExportOptions
 from neuralqx_struct.codecs.jax import StructEncoder
 from neuralqx_struct.documents.bound import document_of, series_of_class
 from neuralqx_struct.dtypes import dtype_name
 from neuralqx_struct.errors import SerializationError, within_stack
-from neuralqx_struct.fieldspec import Values
 from neuralqx_struct.manifest import (
-    DEFAULT_LIMITS,
     FORMAT_VERSION,
     SCHEMA_URL,
     WRITER,
@@ -58,34 +57,24 @@ def to_state_dict(
         >>> sorted(to_state_dict({"w": np.arange(3)})["array_data"])
         ['w']
     """
-    payload = snapshot(obj, copy=copy, check=check, limits=limits)
+    payload = snapshot(obj, ExportOptions(check=check, limits=limits), copy=copy)
     return {**payload.document, "array_data": payload.arrays}
 
 
 @within_stack
-def snapshot(
-    obj: Any,
-    *,
-    copy: bool,
-    check: bool = True,
-    spread: bool = False,
-    metadata: Values | None = None,
-    limits: Limits | None = None,
-) -> Payload:
+def snapshot(obj: Any, options: ExportOptions, *, copy: bool, spread: bool = False) -> Payload:
     """The payload of an object: its manifest with the schemas of its structs, and its arrays.
 
     Args:
         obj: A Struct, or any tree of values that can be saved.
+        options: How it is saved: the metadata, the check and the limits.
         copy: Copy the arrays; otherwise they stay on their devices.
-        check: Refuse Structs that a load would refuse.
         spread: Leave JAX arrays as they are, for a store that writes them from their devices.
-        metadata: Free JSON values.
-        limits: Sizes above which the object is refused.
 
     Raises:
         SerializationError: NQX430 with every value that cannot be saved and its path.
     """
-    encoder = StructEncoder(copy=copy, spread=spread, check=check, limits=limits or DEFAULT_LIMITS)
+    encoder = StructEncoder(copy=copy, spread=spread, check=options.check, limits=options.most)
     with collector_paused():
         node = encoder.encode(obj)
     encoder.finish()
@@ -107,8 +96,8 @@ def snapshot(
         for name, array in encoder.arrays.items()
     }
     held = HeldArrays(arrays, _fetched)
-    if metadata is not None:
-        document["metadata"] = plain_metadata(metadata)
+    if options.metadata is not None:
+        document["metadata"] = plain_metadata(options.metadata)
     document["writer"] = dict(WRITER)
     return Payload(document, dict(held) if copy else held)
 

@@ -29,8 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from neuralqx_struct import bundle
-from neuralqx_struct.checkpoint.loading import from_state_dict
-from neuralqx_struct.checkpoint.options import ExportOptions
+from neuralqx_struct.checkpoint.loading import of_payload
+from neuralqx_struct.checkpoint.options import ExportOptions, ReadOptions
 from neuralqx_struct.checkpoint.packing import packed, unpacked
 from neuralqx_struct.errors import Diagnostic, SerializationError, StructError, printable
 from neuralqx_struct.evolution.migrations import resolve
@@ -281,9 +281,9 @@ def with_replays(payload: Payload, obj: Any, options: ExportOptions) -> dict[str
     metadata = dict(document.get("metadata", {}))
     if REPLAY in metadata:
         raise _unsaved(f"expected metadata without the member {REPLAY!r}, got one", "rename it")
-    stored = {
-        _text(path) for path, _ in leaves_with_paths(_raw(payload, options.limits, abstract=True))
-    }
+    without_classes = ReadOptions(raw=True, abstract=True, limits=options.limits)
+    leaves = leaves_with_paths(of_payload(payload, without_classes))
+    stored = {_text(path) for path, _ in leaves}
     found = {}
     for name, each in (options.replay or {}).items():
         if not isinstance(name, str) or not isinstance(each, Replay) or each.state is not obj:
@@ -306,12 +306,6 @@ def with_replays(payload: Payload, obj: Any, options: ExportOptions) -> dict[str
         schema = {"schema": document["schema"]} if "schema" in document else {}
         found[name] = {**each.record, **schema}
     return {**document, "metadata": {**metadata, REPLAY: found}}
-
-
-def _raw(payload: Payload, limits: Limits | None, *, abstract: bool = False) -> Any:
-    """The tree of a payload without classes."""
-    state = {**payload.document, "array_data": payload.arrays}
-    return from_state_dict(state, raw=True, abstract=abstract, limits=limits)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -368,9 +362,9 @@ def replayed(
                 payload,
                 name,
                 _checked(name, record),
+                ReadOptions(raw=True, limits=limits),
                 rtol=rtol,
                 trust=tuple(trust),
-                limits=limits,
             )
     except StructError as error:
         raise error.in_file(str(path)) from error.__cause__
@@ -434,15 +428,17 @@ def _run(
     payload: Payload,
     name: str,
     record: Any,
+    options: ReadOptions,
     *,
     rtol: float | None,
     trust: tuple[str, ...],
-    limits: Limits | None,
 ) -> list[ReplayedOutput]:
     """Runs a function and compares its outputs."""
     payload = _of_version(payload, name, record.get("schema"), trust)
     with jax.enable_x64(record["x64"]):  # numbers have the widths that they were traced with
-        leaves = {_text(path): leaf for path, leaf in leaves_with_paths(_raw(payload, limits))}
+        leaves = {
+            _text(path): leaf for path, leaf in leaves_with_paths(of_payload(payload, options))
+        }
         arguments = record["arguments"]
         missing = [path for path in arguments if path not in leaves]
         if missing:

@@ -4,8 +4,10 @@ A payload of another version of a schema is migrated by ``evolution/``. The clas
 of the schemas; the others are built from the documents.
 
 Example:
+    >>> from neuralqx_struct.checkpoint.options import ExportOptions
     >>> from neuralqx_struct.checkpoint.payloads import snapshot
-    >>> payload, options = in_versions_of_reader(snapshot([1, 2], copy=True), DecodeOptions())
+    >>> held = snapshot([1, 2], ExportOptions(), copy=True)
+    >>> payload, options = in_versions_of_reader(held, DecodeOptions())
     >>> payload.document["manifest"]["items"], options.build_class("lab.net@1:Net") is None
     ([1, 2], True)
 """

@@ -36,6 +36,7 @@ from neuralqx_struct.checkpoint import (
     load,
     to_state_dict,
 )
+from neuralqx_struct.checkpoint.options import ExportOptions
 from neuralqx_struct.checkpoint.payloads import snapshot
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError
@@ -44,7 +45,7 @@ from neuralqx_struct.formats.hosts import agreed, count, rank
 from neuralqx_struct.formats.orbax_layout import TREE_METADATA, package
 from neuralqx_struct.formats.orbax_store import ORBAX_STORE
 from neuralqx_struct.formats.orbax_writing import Ready, array_handler, handed_over
-from neuralqx_struct.manifest import DEFAULT_LIMITS, MANIFEST, Limits, raise_findings
+from neuralqx_struct.manifest import MANIFEST, Limits, raise_findings
 from neuralqx_struct.manifest.payload import check
 from neuralqx_struct.places.checksums import crc32
 from neuralqx_struct.printing import brief
@@ -68,21 +69,20 @@ class _Item:
 
     Args:
         obj: A Struct, or any tree of values that can be saved.
-        metadata: Free JSON values, kept in the manifest.
-        limits: Sizes above which the item is refused.
+        options: How it is saved.
 
     Raises:
         SerializationError: A value cannot be saved, in whichever of the processes.
     """
 
-    def __init__(self, obj: Any, metadata: Values | None, limits: Limits | None) -> None:
+    def __init__(self, obj: Any, options: ExportOptions) -> None:
         self._document: dict[str, Any] = {}
         self._ready = Ready()
-        self._limits = limits or DEFAULT_LIMITS
+        self._most = options.most.manifest_bytes
 
         def prepare() -> bytes:
-            payload = snapshot(obj, copy=False, spread=True, metadata=metadata, limits=self._limits)
-            raise_findings(check(payload, self._limits))
+            payload = snapshot(obj, options, copy=False, spread=True)
+            raise_findings(check(payload, options.most))
             self._document = payload.document
             self._ready = handed_over(payload.arrays)
             return b""
@@ -121,7 +121,7 @@ class _Item:
             file.unlink()
         given = self._document["arrays"]
         named = {name: recorded(given[name], records[name], ORBAX_STORE.file) for name in given}
-        write_file(place / MANIFEST, formatted(signed(self._document, named), self._limits))
+        write_file(place / MANIFEST, formatted(signed(self._document, named), self._most))
 
 
 def _sums_at(place: Path, process: int) -> Path:
@@ -187,7 +187,9 @@ class StructCheckpointHandler(_AsyncHandler):  # type: ignore[misc]
         """Copies the arrays from their devices; returns the futures that write the item."""
         place = _local(directory)
         async with _made(partial(_seen, place)):
-            item = self._items[place] = _Item(args.item, args.metadata, args.limits or self._limits)
+            limits = args.limits or self._limits
+            options = ExportOptions(metadata=args.metadata, limits=limits)
+            item = self._items[place] = _Item(args.item, options)
             futures = await item.begin(self._handler, place)
 
         async def sum_up() -> None:
@@ -321,7 +323,7 @@ class StructHandler(_CheckpointableHandler):  # type: ignore[misc]
         place = _local(directory.path)
         handler = array_handler()
         async with _made(directory.await_creation):
-            item = _Item(checkpointable, None, self.limits)
+            item = _Item(checkpointable, ExportOptions(limits=self.limits))
             futures = await item.begin(handler, place)
         barrier = f"{place}:{next(_BARRIERS)}"
 

@@ -255,7 +255,7 @@ def check(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]
         All findings; arrays left unused by a migration are ``info``.
     """
     found = check_manifest(payload.document, limits=limits)
-    return found if has_errors(found) else found + check_arrays(payload, limits)
+    return found if has_errors(found) else found + check_arrays(payload, limits.full_bytes)
 
 
 def _nodes_by_kind(root: Any) -> dict[str, list[dict[str, Any]]]:
@@ -270,12 +270,12 @@ def _nodes_by_kind(root: Any) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diagnostic]:
+def check_arrays(payload: Payload, most: int) -> list[Diagnostic]:
     """Checks that the nodes, records and arrays of a valid manifest agree.
 
     Dtype and shape of node, record and array must be the same, also for shape ``[]``; every array node needs a record and
     an array; an array without a node is an error unless its record has ``"unused": true``. Of lazy arrays only the names are
-    compared. ``limits`` bounds the arrays that nodes describe without storing them.
+    compared. Arrays that nodes describe without storing them may have ``most`` bytes.
     """
     root, records = payload.document["manifest"], payload.document["arrays"]
     arrays = payload.arrays
@@ -292,7 +292,7 @@ def check_arrays(payload: Payload, limits: Limits = DEFAULT_LIMITS) -> list[Diag
     if not agree:
         _compare_nodes(root, records, found)
     described = nodes[FULL.tag] + nodes[NUMPY_SCALAR.tag]
-    _measure(described, limits.full_bytes, found)
+    _measure(described, most, found)
     if any(map(_misfit, described)):
         _find_misfits(root, found)
     texts = nodes[BYTES.tag] + nodes[BYTEARRAY.tag]

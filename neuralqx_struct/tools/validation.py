@@ -93,7 +93,9 @@ def validate(
     document, found, data = bundle.survey(path, limits=limits)
     if document is not None:
         held = Payload(document, HeldArrays(document["arrays"]))
-        found += _wrong_dtypes(document) or check_arrays(held, limits or DEFAULT_LIMITS)
+        found += _wrong_dtypes(document) or check_arrays(
+            held, (limits or DEFAULT_LIMITS).full_bytes
+        )
         try:
             found += _schema_findings(document, given and given(document))
         except RecursionError:
