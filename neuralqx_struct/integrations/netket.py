@@ -23,11 +23,13 @@ from typing import Any, Final, Unpack, cast
 import jax
 import numpy as np
 
+from neuralqx_struct import formats
 from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.checkpoint import ExportKeywords
 from neuralqx_struct.classes.schemas import Schema, load_schema
 from neuralqx_struct.errors import SerializationError, StructError, ValidationError
 from neuralqx_struct.fieldspec import is_struct
+from neuralqx_struct.formats.table import Reading
 from neuralqx_struct.integrations.netket_files import loaded, parts_in
 from neuralqx_struct.integrations.netket_parts import (
     HINT,
@@ -38,7 +40,7 @@ from neuralqx_struct.integrations.netket_parts import (
     require_parts,
     with_parts,
 )
-from neuralqx_struct.manifest import Limits
+from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
 from neuralqx_struct.printing import brief
 from neuralqx_struct.references import shipped
 from neuralqx_struct.series import Series
@@ -191,11 +193,12 @@ def from_nqxpack(
         UntrustedError: It names something of a package that is not trusted.
     """
     if state is None:
-        made = loaded(path, trust, limits)
+        made = loaded(path, trust, Reading(limits=limits or DEFAULT_LIMITS))
         _require_state(made)
         return made
     _require_state(state)
-    parts = parts_in(path, limits)
+    with formats.opened(os.fspath(path), limits=limits) as file:
+        parts = parts_in(file)
     try:
         sampler = None
         if hasattr(state, "sampler"):

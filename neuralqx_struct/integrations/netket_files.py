@@ -15,8 +15,7 @@ from typing import Any, Final
 from neuralqx_struct import formats
 from neuralqx_struct.errors import SerializationError, UntrustedError
 from neuralqx_struct.formats.nqxpack import NQXPACK, named_objects
-from neuralqx_struct.formats.table import Reading
-from neuralqx_struct.manifest import DEFAULT_LIMITS, Limits
+from neuralqx_struct.formats.table import ForeignFile, Reading
 from neuralqx_struct.printing import listed
 from neuralqx_struct.references import imported
 
@@ -31,15 +30,14 @@ _STATE: Final = "state"
 _SAMPLES: Final = "samples"
 
 
-def parts_in(path: str | os.PathLike[str], limits: Limits | None = None) -> dict[str, Any]:
-    """The parts of the one state in a file of nqxpack, with the samples of its last estimate if the file has them.
+def parts_in(file: ForeignFile) -> dict[str, Any]:
+    """The parts of the one state in an open file of nqxpack, with the samples of its last estimate if the file has them.
 
     Raises:
         SerializationError: It cannot be read, or holds something else.
     """
-    with formats.opened(os.fspath(path), limits=limits) as file:
-        leaves: dict[str, Any] = {**file.values}
-        leaves |= {name: array.read() for name, array in file.arrays.items()}
+    leaves: dict[str, Any] = {**file.values}
+    leaves |= {name: array.read() for name, array in file.arrays.items()}
     tree: dict[str, Any] = {}
     for name, leaf in leaves.items():
         *outer, last = formats.split(name)
@@ -52,25 +50,25 @@ def parts_in(path: str | os.PathLike[str], limits: Limits | None = None) -> dict
             f"expected a file of nqxpack with one variational state, got one with {listed(tree)}"
         )
         hint = "save the state alone: nqxpack.save(state, path)"
-        raise SerializationError(message, code="NQX614", file=str(path), hint=hint)
+        raise SerializationError(message, code="NQX614", file=file.path, hint=hint)
     found: dict[str, Any] = tree[_STATE]
     return {**found, _SAMPLES: tree.get(_SAMPLES, {}).get(_SAMPLES)}
 
 
-def loaded(path: str | os.PathLike[str], trust: Iterable[str], limits: Limits | None = None) -> Any:
+def loaded(path: str | os.PathLike[str], trust: Iterable[str], reading: Reading) -> Any:
     """The object in a file of nqxpack, made by nqxpack.
 
     Args:
         path: The file.
         trust: Packages whose classes and functions the file may name. They are called with the arguments in the file.
-        limits: Sizes above which the file is refused.
+        reading: How it is read: the sizes above which it is refused.
 
     Raises:
         UntrustedError: It names something of another package; nothing was imported that is not trusted.
     """
     place = Path(path)
     trusted = set(trust)
-    names = named_objects(place, Reading(limits=limits or DEFAULT_LIMITS)) - _PLAIN
+    names = named_objects(place, reading) - _PLAIN
     names = {part for name in names for part in name.removesuffix("]").split("[")} - _PLAIN
     outside = sorted(name for name in names if _package(name) not in trusted)
     outside = outside or sorted(name for name in names if _home(name) not in trusted)

@@ -164,25 +164,14 @@ def _adopted(
 
 
 @within_stack
-def named_tree(
-    source: str | Place | ForeignFile,
-    *,
-    limits: Limits | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Payload:
-    """The payload of a foreign file as a plain tree: nested dicts by the parts of its names; only its header is read.
+def named_tree(file: ForeignFile) -> Payload:
+    """The payload of an open foreign file as a plain tree: nested dicts by the parts of its names.
 
     A schema with the same names reads it without a layout.
 
-    Args:
-        source: The path or URL of the file or folder, or an open one.
-        limits: Sizes above which the file is refused.
-        storage_options: Options of fsspec for a URL, such as keys.
-
     Raises:
-        SerializationError: It cannot be read, or a name goes on from another one.
+        SerializationError: A name goes on from another one.
     """
-    file = open_source(source, ".", limits, storage_options=storage_options)
     encoder = Encoder(PLAIN_CODECS)
     root: dict[str, Any] = {}
     problems: list[Diagnostic] = []
@@ -202,11 +191,7 @@ def named_tree(
         else:
             inner[last] = _Leaf(node)
     if problems:
-        file.close()
         raise SerializationError(problems).in_file(file.path)
-    lazy = LazyArrays(arrays)
-    if file is not source:
-        weakref.finalize(lazy, file.close)
     document = {
         "$schema": SCHEMA_URL,
         "version": FORMAT_VERSION,
@@ -214,7 +199,7 @@ def named_tree(
         "arrays": {name: array.record for name, array in arrays.items()},
         "writer": dict(WRITER),
     }
-    return Payload(document, lazy)
+    return Payload(document, LazyArrays(arrays))
 
 
 class _Leaf(NamedTuple):

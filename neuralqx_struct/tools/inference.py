@@ -34,6 +34,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import Any, Self
@@ -82,45 +83,6 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 _CONVERT = "write numbers in its place, or keep it in a file of its own"
 
 
-def draft_foreign(
-    path: str | Place,
-    schema: str | None = None,
-    *,
-    like: Any = None,
-    limits: Limits | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    report: list[Diagnostic] | None = None,
-) -> tuple[str, str]:
-    """The texts of a first schema and of a first layout for a foreign file.
-
-    Args:
-        path: The file or folder, or its URL; its header is read.
-        schema: Identity; by default from the name of the file.
-        like: An object of its structure, for formats that have none of their own.
-        limits: Sizes above which it is refused.
-        storage_options: Options of fsspec for a URL, such as keys.
-        report: Receives a warning for every array that the layout ignores, as no schema declares its dtype.
-
-    Raises:
-        SerializationError: It cannot be read.
-        SchemaError: No layout can have the names of its arrays, such as one with a control character.
-    """
-    path = place_of(path, storage_options)
-    name = path.name
-    identity = schema or identity_like(name.split(".")[0])
-    options: dict[str, Any] = {
-        "like": like,
-        "limits": limits,
-        "storage_options": storage_options,
-    }
-    with opened(path, **options) as file:
-        separator = separator_of(file.arrays)
-        if separator == DEFAULT_SEPARATOR:
-            return drafted(file, separator, identity, name, report)
-    with opened(path, separator=separator, **options) as file:
-        return drafted(file, separator, identity, name, report)
-
-
 @collector_paused()
 def drafted(
     file: ForeignFile,
@@ -129,7 +91,18 @@ def drafted(
     name: str,
     report: list[Diagnostic] | None = None,
 ) -> tuple[str, str]:
-    """As :func:`draft_foreign`, for an open file whose names have a separator."""
+    """The texts of a first schema and of a first layout for an open foreign file, whose names have a separator.
+
+    Args:
+        file: The file, whose header alone is read.
+        separator: The character between the parts of its names.
+        identity: The identity of the schema.
+        name: The name of the file.
+        report: Receives a warning for every array that the layout ignores, as no schema declares its dtype.
+
+    Raises:
+        SchemaError: No layout can have the names of its arrays, such as one with a control character.
+    """
     refused = [*_refused_names(file)]
     if refused:
         raise SchemaError(refused)
@@ -351,13 +324,15 @@ def infer(
     """
     path = place_of(path, storage_options)
     if is_foreign(path):
-        # Imported late: bundles need no layouts.
-
         left: list[Diagnostic] = []
-        texts = draft_foreign(
-            path, schema, like=like, limits=limits, storage_options=storage_options, report=left
-        )
-        return Inferred(*texts, left)
+        identity = schema or identity_like(path.name.split(".")[0])
+        opening = partial(opened, path, like=like, limits=limits, storage_options=storage_options)
+        with opening() as file:
+            separator = separator_of(file.arrays)
+            if separator == DEFAULT_SEPARATOR:
+                return Inferred(*drafted(file, separator, identity, path.name, left), left)
+        with opening(separator=separator) as file:
+            return Inferred(*drafted(file, separator, identity, path.name, left), left)
     manifest = bundle.read_manifest(path, limits=limits)
     stored = manifest.get("schema")
     if stored is not None:
