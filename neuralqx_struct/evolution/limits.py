@@ -22,9 +22,9 @@ from neuralqx_struct.errors import Diagnostic
 from neuralqx_struct.evolution.changes import shown
 from neuralqx_struct.evolution.declared_sizes import new_sizes
 from neuralqx_struct.evolution.origins import FieldPlace, Following, Origin, followed, seen_from
-from neuralqx_struct.evolution.steps import renamed_text
 from neuralqx_struct.evolution.steps.operations import Stage
 from neuralqx_struct.expressions import parse
+from neuralqx_struct.expressions.renamed_words import renamed_text
 from neuralqx_struct.schema.bounds import field_limits, plain_misses, scalar_misses
 from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document, FieldDeclaration

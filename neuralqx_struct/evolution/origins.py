@@ -16,11 +16,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from neuralqx_struct.evolution.steps import kind, renamed_text
+from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.operations import Stage, StepKind
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import PathStep, head_of
-from neuralqx_struct.expressions.renamed_words import Words, reworded
+from neuralqx_struct.expressions.renamed_words import Words, renamed_text, reworded
 from neuralqx_struct.schema.field_paths import PathError, moved, reach
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document

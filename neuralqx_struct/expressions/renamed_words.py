@@ -1,7 +1,9 @@
-"""Strings that steps rename: the constraints that name them, with the new names.
+"""Names and strings that steps rename: the expressions that name them, with the new names.
 
 Example:
     >>> from neuralqx_struct.expressions import parse
+    >>> renamed_text(parse("4 * config.n_heads"), {"config.n_heads": "settings.n_heads"})
+    '4 * settings.n_heads'
     >>> words = Words({"a": "c"}, frozenset("ab"))
     >>> reworded(parse("x == 'a' or n > 1"), {"x": words})
     "x == 'c' or n > 1"
@@ -15,7 +17,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions.grammar import replaced
 from neuralqx_struct.expressions.operators import format_tree
+
+
+def renamed_text(expression: Expression, names: Mapping[str, str]) -> str:
+    """The text of an expression with other names and paths."""
+    if not names.keys() & expression.names:
+        return expression.text
+    trees: dict[str, ast.expr] = {name: ast.Name(other) for name, other in names.items()}
+    return format_tree(replaced(expression.tree, trees))
 
 
 class Words(NamedTuple):

@@ -11,15 +11,11 @@ Example:
     >>> from neuralqx_struct.evolution import steps
     >>> steps.migration(1, [steps.rename(field="rng", to="key")]).steps[0].name
     'rename'
-    >>> from neuralqx_struct.expressions import parse
-    >>> renamed_text(parse("4 * config.n_heads"), {"config.n_heads": "settings.n_heads"})
-    '4 * settings.n_heads'
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from neuralqx_struct.errors import SchemaError
@@ -49,9 +45,9 @@ from neuralqx_struct.evolution.steps.structs import (
     move,
     rename_struct,
 )
-from neuralqx_struct.expressions import Expression, parse
-from neuralqx_struct.expressions.grammar import is_given, replaced, steps_of
-from neuralqx_struct.expressions.operators import format_tree
+from neuralqx_struct.expressions import parse
+from neuralqx_struct.expressions.grammar import is_given, steps_of
+from neuralqx_struct.expressions.renamed_words import renamed_text
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.field_paths import Places, fields_on, moved
 from neuralqx_struct.schema.migration import Migration, Step, StepItem
@@ -90,14 +86,6 @@ __all__ = [
     "unwrap_key",
     "wrap_key",
 ]
-
-
-def renamed_text(expression: Expression, names: Mapping[str, str]) -> str:
-    """The text of an expression with other names and paths."""
-    if not names.keys() & expression.names:
-        return expression.text
-    trees: dict[str, ast.expr] = {name: ast.Name(other) for name, other in names.items()}
-    return format_tree(replaced(expression.tree, trees))
 
 
 def with_moved_values(before: Document, after: Document, owner: str, places: Places) -> Document:
