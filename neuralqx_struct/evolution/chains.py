@@ -20,7 +20,7 @@ from neuralqx_struct.dtypes import promotes
 from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution import steps as build
 from neuralqx_struct.evolution.differences import Difference, differences
-from neuralqx_struct.evolution.steps import apply_to_document, inverse, require_bounded
+from neuralqx_struct.evolution.steps import inverse, require_bounded, staged
 from neuralqx_struct.evolution.steps.operations import Cost, Stage, arrays_of
 from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.schema.migration import Step
@@ -44,12 +44,11 @@ def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[St
     old = start_of(old, target)
     for position, step in enumerate(steps):
         try:
-            after = apply_to_document(old, step, target)
+            stages.append(staged(old, step, target))
         except SchemaError as error:
             found += placed(error.diagnostics, step, position, old.version, target)
             continue
-        stages.append(Stage(step, old, after))
-        old = after
+        old = stages[-1].after
     if found:
         raise SchemaError(found)
     return stages
@@ -94,9 +93,8 @@ def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
         try:
             for step in inverse(stage.step, stage.before, stage.after):
                 # The target of a step back is known exactly: the declaration before the step itself.
-                after = apply_to_document(document, step, stage.before)
-                back.append(Stage(step, document, after))
-                document = after
+                back.append(staged(document, step, stage.before))
+                document = back[-1].after
         except SchemaError as error:
             version = stage.before.version
             found += placed(error.diagnostics, stage.step, position, version, start)
@@ -129,11 +127,10 @@ class Resolution:
     def take(self, step: Step) -> bool:
         """Adds a step if it applies; else the difference is left, and reported."""
         try:
-            after = apply_to_document(self.document, step, self.target)
+            self.stages.append(staged(self.document, step, self.target))
         except SchemaError:
             return False
-        self.stages.append(Stage(step, self.document, after))
-        self.document = after
+        self.document = self.stages[-1].after
         return True
 
 

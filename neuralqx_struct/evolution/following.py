@@ -15,7 +15,7 @@ from neuralqx_struct.evolution.chains import resolution
 from neuralqx_struct.evolution.changes import Changes, Path
 from neuralqx_struct.evolution.differences import renamed_structs
 from neuralqx_struct.evolution.origins import Following, followed
-from neuralqx_struct.evolution.steps import apply_to_document, require_bounded
+from neuralqx_struct.evolution.steps import require_bounded, staged
 from neuralqx_struct.evolution.steps.operations import Stage
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, StructDeclaration
@@ -75,11 +75,11 @@ def _applied(document: Document, steps: list[Step], target: Document) -> Iterato
     for step in steps:
         try:
             require_bounded(len(steps), document, target)
-            made = apply_to_document(document, step, target)
+            stage = staged(document, step, target)
         except SchemaError:
             continue
-        yield Stage(step, document, made)
-        document = made
+        yield stage
+        document = stage.after
 
 
 def _changed_paths(before: Document, after: Document) -> Iterator[Path]:

@@ -16,7 +16,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.operations import Stage, StepKind
 from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.grammar import PathStep, head_of
@@ -79,7 +78,7 @@ class Following:
 
     def follow(self, stage: Stage) -> None:
         """Takes account of one step."""
-        step, record = stage.step, kind(stage.step)
+        step, record = stage.step, stage.record
         moves = dict(_moves(stage))
         if record.renames_struct:
             given: Any = step
@@ -111,7 +110,7 @@ class Following:
     def _changed(self, stage: Stage, struct: str, name: str) -> Origin:
         """The origin of a field that a step changed, at the place where it was before."""
         known, before = self.origin(struct, name), stage.before.structs.get(struct)
-        step, record = stage.step, kind(stage.step)
+        step, record = stage.step, stage.record
         here = (struct, name) == (step.within or stage.before.root, getattr(step, "field", None))
         writes = tuple(record.writes(step))
         # A step may add what was declared, but not stored.
@@ -167,7 +166,7 @@ def _keeps_values(step: Step, record: StepKind[Any]) -> bool:
 def _moves(stage: Stage) -> Iterator[tuple[FieldPlace, FieldPlace]]:
     """Yields the places of fields that a step gives other names or structs, the new one first."""
     given: Any = stage.step
-    record, before = kind(stage.step), stage.before
+    record, before = stage.record, stage.before
     if record.renames_struct:
         for name in before.structs[given.struct].fields:
             yield (given.to, name), (given.struct, name)
@@ -191,7 +190,7 @@ def _field_at(document: Document, struct: str, parts: tuple[PathStep, ...]) -> F
 
 def _gone(stage: Stage, moves: Mapping[FieldPlace, FieldPlace]) -> Iterator[FieldPlace]:
     """Yields the fields before a step that are not there any more, or that it gives other values."""
-    record = kind(stage.step)
+    record = stage.record
     if record.renames_struct or _keeps_values(stage.step, record):
         return
     leading = {part[0] for part in record.places(stage.step)}
@@ -212,7 +211,7 @@ def _led(
 ) -> Constraints:
     """The constraints after a step."""
     given: Any = stage.step
-    record, before = kind(stage.step), stage.before
+    record, before = stage.record, stage.before
     owner, places = stage.step.within or before.root, record.places(stage.step)
     if not (places or gone or words or record.renames_struct):
         return known

@@ -23,7 +23,7 @@ from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Seve
 from neuralqx_struct.evolution.chains import Hop, Unknown, highest, hop_between
 from neuralqx_struct.evolution.differences import Difference
 from neuralqx_struct.evolution.payload_tree import Workspace, map_texts, require_bounded
-from neuralqx_struct.evolution.steps import apply_to_workspace, kind, step_text
+from neuralqx_struct.evolution.steps import apply_to_workspace, step_text
 from neuralqx_struct.evolution.steps.operations import Cost, Stage
 from neuralqx_struct.evolution.steps.python import find_function
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
@@ -172,7 +172,7 @@ def _with_used(stage: Stage, new: Document) -> Stage:
             used[identity] is each for identity, each in document.used.items()
         )
         found.append(document if same else document.linked(used, document.unusable))
-    return Stage(stage.step, *found)
+    return Stage(stage.step, stage.record, *found)
 
 
 @contextmanager
@@ -285,7 +285,7 @@ def _enum_steps(
         way = plan(others[identity], *versions, unknown=hop.unknown, explain=explain)
         for each in way.hops:
             for stage in each.stages:
-                step = kind(stage.step).in_enum(stage.step, identity)
+                step = stage.record.in_enum(stage.step, identity)
                 if step is not None:
                     used = {**hop.old.used, identity: stage.before}
                     yield step, hop.old.linked(used, hop.old.unusable)
@@ -300,8 +300,8 @@ def _applied(
 ) -> Payload:
     functions = {
         name: find_function(name, own=hop.own, trust=trust)
-        for step in hop.steps
-        for name in kind(step).functions(step)
+        for stage in hop.stages
+        for name in stage.record.functions(stage.step)
     }
     manifest, find = payload.document["manifest"], functions.__getitem__
     given = payload.arrays
@@ -312,9 +312,7 @@ def _applied(
     for stage in hop.stages:
         start = len(report)
         apply_to_workspace(workspace, stage.step, stage.before, stage.after)
-        if (
-            not hop.declared and kind(stage.step).drops_values
-        ):  # no file declares it, only `unknown=`
+        if not hop.declared and stage.record.drops_values:  # no file declares it, only `unknown=`
             severity: Severity = "warning" if hop.unknown == "warn" else "info"
             changed = [replace(d, code="NQX415", severity=severity) for d in report[start:]]
             report[start:] = changed

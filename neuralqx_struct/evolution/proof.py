@@ -19,7 +19,6 @@ from neuralqx_struct.evolution.chains import (
     placed,
 )
 from neuralqx_struct.evolution.differences import Difference, differences
-from neuralqx_struct.evolution.steps import kind
 from neuralqx_struct.evolution.steps.operations import Scope
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema.graph import graph_of
@@ -70,7 +69,7 @@ def _proved(old: Document, new: Document) -> list[Diagnostic]:
         found = [replace(each, message=f"{each.message}\n{why}") for each in found]
     for position, stage in enumerate(hop.stages if hop.declared else ()):
         scope = Scope.of(stage.step, stage.before, new)
-        review = kind(stage.step).review(stage.step, scope)
+        review = stage.record.review(stage.step, scope)
         found += placed(review, stage.step, position, old.version, new)
     if left:
         return found
@@ -103,7 +102,7 @@ def _no_downgrade(hop: Hop) -> list[Diagnostic]:
     found = []
     place = format_path(migration_path(new, old.version))
     for stage in back:
-        review = kind(stage.step).review(stage.step, Scope.of(stage.step, stage.before, old))
+        review = stage.record.review(stage.step, Scope.of(stage.step, stage.before, old))
         for each in review:
             if each.code == "NQX320":
                 message = f"{each.message}\non a downgrade to version {old.version}"

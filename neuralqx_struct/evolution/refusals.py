@@ -26,7 +26,7 @@ from neuralqx_struct.evolution.chains import Hop, Unknown, defaulted, settled
 from neuralqx_struct.evolution.differences import differences, doubts
 from neuralqx_struct.evolution.limits import broken_limits
 from neuralqx_struct.evolution.plans import Explain, Plan, plan, unexplained
-from neuralqx_struct.evolution.steps import apply_to_document, kind
+from neuralqx_struct.evolution.steps import apply_to_document
 from neuralqx_struct.evolution.steps.operations import Stage
 from neuralqx_struct.evolution.trial import (
     IN_LINT,
@@ -143,7 +143,7 @@ class Reading:
 
     def needs_trial(self) -> bool:
         """True if payloads may show more: steps or differences are about sizes, containers or values."""
-        records = {kind(stage.step) for stage in self.stages}
+        records = {stage.record for stage in self.stages}
         by_name = (
             each.renames_field or each.renames_struct or each.drops_values for each in records
         )
@@ -298,7 +298,7 @@ def _of_used(identity: str, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]
 def _functions(stages: Iterable[Stage]) -> Iterator[str]:
     """Yields the functions that steps run."""
     for stage in stages:
-        yield from kind(stage.step).functions(stage.step)
+        yield from stage.record.functions(stage.step)
 
 
 def _declares_the_same(writer: Document, reader: Document) -> bool:

@@ -32,7 +32,15 @@ from neuralqx_struct.evolution.steps.arrays import (
 from neuralqx_struct.evolution.steps.conversions import CONVERT, convert
 from neuralqx_struct.evolution.steps.fields import FILL, MAP_ENUM, fill, map_enum
 from neuralqx_struct.evolution.steps.keys import UNWRAP_KEY, WRAP_KEY, unwrap_key, wrap_key
-from neuralqx_struct.evolution.steps.operations import Candidate, Cost, Edit, Gap, Scope, StepKind
+from neuralqx_struct.evolution.steps.operations import (
+    Candidate,
+    Cost,
+    Edit,
+    Gap,
+    Scope,
+    Stage,
+    StepKind,
+)
 from neuralqx_struct.evolution.steps.parts import MERGE, SPLIT, merge, split
 from neuralqx_struct.evolution.steps.python import PYTHON, function, python
 from neuralqx_struct.evolution.steps.renames import RENAME, RENAME_PATH, rename, rename_path
@@ -225,6 +233,11 @@ def apply_to_document(document: Document, step: Step, target: Document) -> Docum
     if places or record.renames_struct:
         return with_moved_values(document, made, step.within or document.root, places)
     return made
+
+
+def staged(document: Document, step: Step, target: Document) -> Stage:
+    """The step with its record, and the declarations around it; as :func:`apply_to_document`."""
+    return Stage(step, kind(step), document, apply_to_document(document, step, target))
 
 
 def apply_to_workspace(workspace: Workspace, step: Step, before: Document, after: Document) -> None:

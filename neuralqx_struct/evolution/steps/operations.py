@@ -56,9 +56,10 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 
 class Stage(NamedTuple):
-    """One step with the declarations before and after it."""
+    """One step with its record, and the declarations before and after it."""
 
     step: Step
+    record: StepKind[Any]
     before: Document
     after: Document
 
