@@ -30,9 +30,8 @@ from neuralqx_struct.documents.bound import (
 )
 from neuralqx_struct.documents.hints import annotation_of
 from neuralqx_struct.errors import Diagnostic
-from neuralqx_struct.evolution.migrations import resolve
+from neuralqx_struct.evolution.migrations import resolve, with_hints
 from neuralqx_struct.evolution.plans import apply, plan
-from neuralqx_struct.evolution.proof import with_hints
 from neuralqx_struct.fieldspec import FieldSpec, is_struct
 from neuralqx_struct.manifest.kinds import STRUCT
 from neuralqx_struct.manifest.payload import Payload

@@ -43,8 +43,8 @@ from neuralqx_struct.evolution.chains import Unknown
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import plan
-from neuralqx_struct.evolution.proof import prove, with_hints
 from neuralqx_struct.evolution.refusals import Reading, held_structs, unread_structs
+from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.evolution.trial import IN_VERDICTS, Effort
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.printing import listed
@@ -89,8 +89,7 @@ def skew_between(older: Document, newer: Document, find: Find) -> Findings:
             known |= {document.version: document for document in between if document is not None}
             held = held_structs(newer, known[end])
             for hop in plan(series_of(known.values()), start, end).hops:
-                refused = [d for d in prove(hop.old, hop.new) if d.severity == "error"]
-                refused += unread_structs(hop.result, hop.new, "error", held)
+                refused = [*unread_structs(hop.result, hop.new, "error", held)]
                 if refused and start < end:
                     raise MigrationError(refused)
         except StructError as error:
@@ -200,7 +199,7 @@ def _judged_pair(
         alone = [each.model_copy(update={"migrations": []}) for each in (writer, reader)]
         documents = {each.version: each for each in sorted(alone, key=lambda each: each.version)}
         known, (writer, reader) = replace(known, documents=documents), alone
-    reading = Reading(known, writer, reader, unknown, explain=with_hints)
+    reading = Reading(known, writer, reader, unknown, explain=explained)
     reading.compare()
     tried = reading.tried(effort)
     return [*reading.found, *reading.limits, *tried], reading.comparison

@@ -25,9 +25,10 @@ from neuralqx_struct.errors import (
 )
 from neuralqx_struct.evolution.chains import Unknown
 from neuralqx_struct.evolution.diff import edited_version
+from neuralqx_struct.evolution.differences import Difference
 from neuralqx_struct.evolution.plans import Plan, apply, plan, without_unknown
-from neuralqx_struct.evolution.proof import with_hints
 from neuralqx_struct.manifest.payload import Payload
+from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series
 from neuralqx_struct.schema.stamping import stamped
 
@@ -103,6 +104,13 @@ def resolve_by_plan(
     ]
     document = {**result.document, "schemas": travels}
     return replace(result, document=document), way
+
+
+def with_hints(old: Document, new: Document, left: list[Difference]) -> list[Difference]:
+    """Differences with hints about steps that resolve them."""
+    from neuralqx_struct.evolution.suggestions import explained  # most loads need none of it
+
+    return explained(old, new, left)
 
 
 def target_version(document: Mapping[str, Any], series: Series | None, to: int | str) -> int:

@@ -128,7 +128,7 @@ def plan(
         from_version: The version of the payload.
         to_version: The version that is wanted; a smaller one is reached by the inverse steps.
         unknown: The treatment of stored fields that a hop without declared steps would lose.
-        explain: Adds hints to the differences in errors, such as ``proof.with_hints``.
+        explain: Adds hints to the differences in errors, such as ``suggestions.explained``.
 
     Raises:
         MigrationError: NQX422 a version on the way is unknown; NQX301 or NQX305 the steps do not lead there; NQX415 a

@@ -25,15 +25,6 @@ from neuralqx_struct.schema.graph import graph_of
 from neuralqx_struct.schema.model import Document
 
 
-def with_hints(old: Document, new: Document, left: list[Difference]) -> list[Difference]:
-    """Differences with hints about steps that resolve them."""
-    if not left:
-        return left
-    from neuralqx_struct.evolution.suggestions import explained  # sound chains need none of it
-
-    return explained(old, new, left)
-
-
 def prove(old: Document, new: Document) -> list[Diagnostic]:
     """Checks that the declared steps lead from one version to the next, and back.
 
@@ -61,7 +52,11 @@ def prove(old: Document, new: Document) -> list[Diagnostic]:
 
 def _proved(old: Document, new: Document) -> list[Diagnostic]:
     hop = hop_between(old, new)
-    left = with_hints(hop.result if hop.declared else old, new, [*hop.left])
+    left = [*hop.left]
+    if left:
+        from neuralqx_struct.evolution.suggestions import explained  # sound steps need none of it
+
+        left = explained(hop.result if hop.declared else old, new, left)
     found = [each.to_diagnostic("NQX305" if hop.declared else "NQX301") for each in left]
     if not hop.declared:
         versions = f"from version {old.version} to {new.version}"

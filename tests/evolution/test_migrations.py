@@ -12,8 +12,8 @@ from neuralqx_struct.errors import MigrationError, SchemaError, SerializationErr
 from neuralqx_struct.evolution import steps as s
 from neuralqx_struct.evolution.migrations import resolve
 from neuralqx_struct.evolution.plans import apply, plan
-from neuralqx_struct.evolution.proof import prove, with_hints
-from neuralqx_struct.evolution.suggestions import suggest
+from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.suggestions import explained, suggest
 from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.reading import document_from_data
@@ -345,7 +345,7 @@ def test_proof_suggests_a_rename_on_both_sides():
 def test_a_suggestion_is_shown_in_full_where_only_one_of_its_fields_is():
     versions = series_of([doc({"w": "float32[n]"}), doc({"v": "float32[n]"}, 2)])
     with pytest.raises(MigrationError) as caught:
-        plan(versions, 1, 2, unknown="drop", explain=with_hints)
+        plan(versions, 1, 2, unknown="drop", explain=explained)
     (found,) = caught.value.diagnostics
     assert "`- rename: {field: w, to: v}`" in found.hint
 
