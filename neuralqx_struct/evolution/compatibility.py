@@ -39,10 +39,9 @@ from neuralqx_struct.evolution.against import (
     schemas_below,
     with_moved,
 )
-from neuralqx_struct.evolution.chains import Unknown
 from neuralqx_struct.evolution.diff import diff_documents
 from neuralqx_struct.evolution.differences import differences
-from neuralqx_struct.evolution.plans import plan
+from neuralqx_struct.evolution.plans import Unknown, plan
 from neuralqx_struct.evolution.refusals import Reading, held_structs, unread_structs
 from neuralqx_struct.evolution.suggestions import explained
 from neuralqx_struct.evolution.trial import IN_VERDICTS, Effort

@@ -225,6 +225,39 @@ def _in_struct(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Members of enums that are gone, where others become the default.
+
+
+def defaulted(have: Document, want: Document) -> Iterator[Diagnostic]:
+    """Yields NQX250 for members of enums that become the default."""
+    for name, enum in want.enums.items():
+        members = have.enums[name].members if name in have.enums else []
+        kept = {*enum.members}
+        gone = [member for member in members if member not in kept]
+        if gone and enum.default is not None:
+            path = path_text(("enums", name))
+            message = f"expected the members {', '.join(members)}, got none named {', '.join(gone)}"
+            why = f"stored values {', '.join(gone)} become {enum.default!r}, the default"
+            hint = "fine if that is meant"
+            if have.version < want.version:  # no step adds members on the way back
+                values = ", ".join(f"{member}: {enum.default}" for member in gone)
+                undo = f"undo: {{{enum.default}: {enum.default}}}"
+                hint += f"; a step states it: `- map_enum: {{enum: {name}, values: {{{values}}}, {undo}}}`"
+            yield Diagnostic("NQX250", "warning", f"{message}\n{why}", path=path, hint=hint)
+
+
+def settled(have: Document, want: Document) -> Document:
+    """Returns a document whose enums have the members that are left where others become the default of ``want``."""
+    enums = dict(have.enums)
+    for name, enum in want.enums.items():
+        if name in enums:
+            left = {m if m in enum.members else enum.default for m in enums[name].members}
+            members = [member for member in enum.members if member in left]
+            enums[name] = enums[name].model_copy(update={"members": members})
+    return have.model_copy(update={"enums": enums})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Structs and fields that were probably renamed.
 
 

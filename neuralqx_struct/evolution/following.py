@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.evolution.chains import resolution
 from neuralqx_struct.evolution.changes import Changes, Path
 from neuralqx_struct.evolution.differences import renamed_structs
 from neuralqx_struct.evolution.origins import Following, followed
+from neuralqx_struct.evolution.plans import resolution
 from neuralqx_struct.evolution.steps import require_bounded, staged
 from neuralqx_struct.evolution.steps.operations import Stage
 from neuralqx_struct.schema.migration import Step

@@ -23,10 +23,9 @@ from neuralqx_struct.errors import (
     MigrationError,
     closest_version,
 )
-from neuralqx_struct.evolution.chains import Unknown
 from neuralqx_struct.evolution.diff import edited_version
 from neuralqx_struct.evolution.differences import Difference
-from neuralqx_struct.evolution.plans import Plan, apply, plan, without_unknown
+from neuralqx_struct.evolution.plans import Plan, Unknown, apply, plan, without_unknown
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.model import Document
 from neuralqx_struct.schema.series import Series, carried_series

@@ -88,7 +88,7 @@ def copied(tree: Node) -> Node:
 _MOST_VISITS = 100_000_000
 
 
-def require_bounded(root: Node, passes: int) -> None:
+def require_few_visits(root: Node, passes: int) -> None:
     """Checks that steps and versions are few enough for the size of a payload.
 
     Raises:

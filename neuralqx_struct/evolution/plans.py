@@ -16,15 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
+from neuralqx_struct.dtypes import promotes
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity
-from neuralqx_struct.evolution.chains import Hop, Unknown, highest, hop_between
-from neuralqx_struct.evolution.differences import Difference
-from neuralqx_struct.evolution.payload_tree import Workspace, map_texts, require_bounded
-from neuralqx_struct.evolution.steps import apply_to_workspace, step_text
-from neuralqx_struct.evolution.steps.operations import Cost, Stage
+from neuralqx_struct.evolution import steps as build
+from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.payload_tree import Workspace, map_texts, require_few_visits
+from neuralqx_struct.evolution.steps import (
+    apply_to_workspace,
+    require_bounded,
+    staged,
+    stages_of,
+    step_text,
+    undone,
+)
+from neuralqx_struct.evolution.steps.operations import Cost, Stage, arrays_of
 from neuralqx_struct.evolution.steps.python import find_function
 from neuralqx_struct.manifest.kinds import ARRAY, STRUCT
 from neuralqx_struct.manifest.lazy_reading import MigratedArrays
@@ -38,8 +47,230 @@ from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.migration import Step
 from neuralqx_struct.schema.model import Document, once
 from neuralqx_struct.schema.series import Series
+from neuralqx_struct.schema.sizes.scopes import start_of
 from neuralqx_struct.schema.text import Source
 from neuralqx_struct.types import Type, walk_type
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hops without declared steps.
+
+
+@dataclass(slots=True, eq=False)
+class Resolution:
+    """Steps that bring payloads of one version to another where none are declared.
+
+    Attributes:
+        document: The declaration after the steps.
+        target: The wanted version.
+        stages: Renames from aliases (of members of enums too), additions of defaults, casts that hold every value, in the order to apply them.
+        problems: The differences that are left.
+    """
+
+    document: Document
+    target: Document
+    stages: list[Stage] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)
+
+    def take(self, step: Step) -> bool:
+        """Adds a step if it applies; else the difference is left, and reported."""
+        try:
+            self.stages.append(staged(self.document, step, self.target))
+        except SchemaError:
+            return False
+        self.document = self.stages[-1].after
+        return True
+
+
+def resolution(old: Document, new: Document, *, drop: bool = False) -> Resolution:
+    """Resolves a hop by aliases, defaults and exact promotion; by nothing else.
+
+    Args:
+        old: The declaration that payloads conform to.
+        new: The wanted one.
+        drop: Remove stored fields that the new version lacks, instead of reporting them.
+
+    Raises:
+        SchemaError: NQX321: there are too many differences for the size of the declarations.
+
+    Example:
+        >>> resolution(v1, v1).problems
+        []
+    """
+    made = Resolution(start_of(old, new), new)
+    for name, struct in new.structs.items():
+        for alias in struct.aliases:
+            known = made.document.structs
+            if alias in known and name not in known and alias not in new.structs:
+                made.take(build.rename_struct(struct=alias, to=name))
+    for name in new.enums:
+        _rename_members(name, made)
+    found = differences(made.document, new)
+    require_bounded(len(found), old, new)
+    for difference in found:
+        if difference.missing:
+            _supply(difference, made)
+    for difference in differences(made.document, new):
+        if difference.field and not difference.missing and not difference.extra:
+            _promote(difference, made)
+    left = differences(made.document, new)
+    for extra in [each for each in left if each.extra and drop]:
+        declaration = made.document.structs[extra.struct].fields[extra.field]
+        undo = {"undo_default": declaration.default} if declaration.has_default else {"lossy": True}
+        made.take(build.remove(field=extra.field, within=extra.struct, **undo))
+    made.problems = differences(made.document, new)
+    if made.problems:  # a migration has to resolve every difference, these too
+        listed = {each.path for each in made.problems}
+        others = [each for each in differences(old, new) if not (drop and each.extra)]
+        made.problems += [each for each in others if each.path not in listed]
+    return made
+
+
+def _rename_members(name: str, made: Resolution) -> None:
+    """Gives the members of an enum their new names, where the wanted version knows the former ones."""
+    old, new = made.document.enums.get(name), made.target.enums[name]
+    names, kept = new.former, {*new.members}
+    former = {} if old is None else {each: names.get(each) for each in old.members}
+    values = {each: to for each, to in former.items() if to and each not in kept}
+    if values:
+        joined = len({*values.values()} - former.keys()) < len(values)
+        made.take(build.map_enum(enum=name, values=values, lossy=joined))
+
+
+def _supply(missing: Difference, made: Resolution) -> None:
+    """Finds a missing field under a former name, or adds it with its default."""
+    name, within = missing.field, missing.struct
+    have, want = made.document.structs[within].stored, made.target.structs[within].stored
+    for alias in want[name].aliases:
+        step = build.rename(field=alias, to=name, within=within)
+        if alias in have and alias not in want and made.take(step):
+            return
+    if want[name].has_default:
+        made.take(build.add(field=name, default=want[name].default, within=within))
+
+
+def _promote(difference: Difference, made: Resolution) -> None:
+    """Casts the arrays of a field to the wanted dtype, if it holds every value of theirs."""
+    name, within = difference.field, difference.struct
+    old, wanted = (
+        {
+            dtype
+            for array in arrays_of(document.structs[within].fields[name].declared)
+            for dtype in array.dtypes
+        }
+        for document in (made.document, made.target)
+    )
+    if len(wanted) == 1 and all(promotes(dtype, *wanted) for dtype in old):
+        made.take(build.cast(field=name, dtype=wanted.pop(), within=within))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hops.
+
+
+#: Treatment of stored fields that the reader's version lacks.
+Unknown = Literal["error", "warn", "drop"]
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """The steps from one version to the next, up or down: those that it declares, or those that need no declaration.
+
+    Attributes:
+        old: The version that it starts from.
+        new: The version that it leads to.
+        stages: Its steps, each with the declarations around it.
+        declared: True if a schema file declares the steps; else they follow from aliases, defaults and promotion.
+        left: The differences that the steps leave.
+        own: True if the reader has the steps, False if they come out of a bundle.
+        unknown: The treatment of stored fields that the new version lacks, where no steps are declared, also of used
+            schemas.
+    """
+
+    old: Document
+    new: Document
+    stages: tuple[Stage, ...]
+    declared: bool
+    left: tuple[Difference, ...] = ()
+    own: bool = True
+    unknown: Unknown = "error"
+
+    @property
+    def direction(self) -> Literal["upgrade", "downgrade"]:
+        """Whether the version grows."""
+        return "upgrade" if self.new.version > self.old.version else "downgrade"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps alone."""
+        return tuple(stage.step for stage in self.stages)
+
+    @property
+    def result(self) -> Document:
+        """The declaration after the steps."""
+        return self.stages[-1].after if self.stages else self.old
+
+    @property
+    def cost(self) -> Cost:
+        """``manifest`` if no array is read."""
+        return highest(map(build.cost, self.steps))
+
+    @cached_property
+    def back(self) -> tuple[Stage, ...]:
+        """The steps that lead back.
+
+        Raises:
+            SchemaError: As :func:`undone`.
+        """
+        return tuple(undone(self.stages, self.new))
+
+    def __str__(self) -> str:
+        how = "" if self.declared else ", by aliases, defaults and exact promotion"
+        lines = [f"{self.direction} {self.old.version} -> {self.new.version} ({self.cost}{how})"]
+        return "\n".join([*lines, *(f"  {step_text(step)}" for step in self.steps)])
+
+
+def highest(costs: Iterable[Cost]) -> Cost:
+    """The highest of several costs, ``manifest`` if there are none."""
+    order: tuple[Cost, ...] = ("manifest", "streaming", "opaque")
+    return max(costs, key=order.index, default="manifest")
+
+
+_HOPS: dict[tuple[int, int, bool], Hop] = {}
+_MOST_HOPS = 64
+
+
+def hop_between(old: Document, new: Document, *, drop: bool = False) -> Hop:
+    """The hop from one version to the next one, which may leave differences.
+
+    The last ones are kept: lint and verdicts go both ways, and a program loads many bundles of one version.
+
+    Args:
+        old: The declaration that payloads conform to.
+        new: The wanted one.
+        drop: Where no steps are declared: as for :func:`resolution`.
+
+    Raises:
+        SchemaError: As :func:`stages_of` or :func:`resolution`.
+    """
+    migration = new.migration_from(old.version)
+    key = (id(old), id(new), drop and migration is None)
+    hop = _HOPS.get(key)
+    if hop is None:
+        if migration is None:
+            made = resolution(old, new, drop=drop)
+            hop = Hop(old, new, tuple(made.stages), declared=False, left=tuple(made.problems))
+        else:
+            stages = tuple(stages_of(old, [item.step for item in migration.steps], new))
+            left = differences(stages[-1].after if stages else old, new)
+            hop = Hop(old, new, stages, declared=True, left=tuple(left))
+        if len(_HOPS) >= _MOST_HOPS:
+            _HOPS.clear()
+        _HOPS[key] = hop  # it refers to both documents, so no other has their ids
+    return hop
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Plans.
 
 #: Returns differences between two declarations with hints about steps that resolve them.
 Explain = Callable[[Document, Document, list[Difference]], list[Difference]]
@@ -107,10 +338,6 @@ class Plan(NamedTuple):
             for step in hop.steps or ()
         )
         return notebook_table(("hop", "cost", "step"), rows, str(self).partition("\n")[0])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Planning
 
 
 def plan(
@@ -231,7 +458,7 @@ def apply(
             steps than the size of the payload allows.
     """
     report = [] if report is None else report
-    require_bounded(payload.document["manifest"], sum(1 + len(hop.stages) for hop in plan.hops))
+    require_few_visits(payload.document["manifest"], sum(1 + len(hop.stages) for hop in plan.hops))
     for hop in plan.hops:
         for used in _used_plans(payload, hop, others or {}, plan.explain):
             payload = apply(payload, used, others=others, report=report, trust=trust)

@@ -11,14 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.evolution.chains import (
-    Hop,
-    defaulted,
-    hop_between,
-    migration_path,
-    placed,
-)
-from neuralqx_struct.evolution.differences import Difference, differences
+from neuralqx_struct.evolution.differences import Difference, defaulted, differences
+from neuralqx_struct.evolution.plans import Hop, hop_between
+from neuralqx_struct.evolution.steps import migration_path, placed
 from neuralqx_struct.evolution.steps.operations import Scope
 from neuralqx_struct.paths import format_path
 from neuralqx_struct.schema.graph import graph_of

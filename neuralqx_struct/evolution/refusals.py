@@ -22,10 +22,9 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from neuralqx_struct.errors import Diagnostic, MigrationError, SchemaError, Severity, has_errors
-from neuralqx_struct.evolution.chains import Hop, Unknown, defaulted, settled
-from neuralqx_struct.evolution.differences import differences, doubts
+from neuralqx_struct.evolution.differences import defaulted, differences, doubts, settled
 from neuralqx_struct.evolution.limits import broken_limits
-from neuralqx_struct.evolution.plans import Explain, Plan, plan, unexplained
+from neuralqx_struct.evolution.plans import Explain, Hop, Plan, Unknown, plan, unexplained
 from neuralqx_struct.evolution.steps import apply_to_document
 from neuralqx_struct.evolution.steps.operations import Stage
 from neuralqx_struct.evolution.trial import (

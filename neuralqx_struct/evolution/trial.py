@@ -19,9 +19,8 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from neuralqx_struct.errors import Diagnostic, StructError
-from neuralqx_struct.evolution.chains import Unknown
 from neuralqx_struct.evolution.payload_tree import EntryError
-from neuralqx_struct.evolution.plans import Plan, apply, without_unknown
+from neuralqx_struct.evolution.plans import Plan, Unknown, apply, without_unknown
 from neuralqx_struct.expressions.polynomials import polynomial
 from neuralqx_struct.manifest.payload import Payload
 from neuralqx_struct.schema.conformance import conform_node

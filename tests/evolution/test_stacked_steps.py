@@ -5,9 +5,9 @@ import pytest
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as s
-from neuralqx_struct.evolution.chains import stages_of
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.steps import stages_of
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.schema.sizes.comparison import shown_sizes
 from tests.builders import WORDS, doc, every, payload, same, up, value

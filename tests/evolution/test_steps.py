@@ -12,10 +12,10 @@ from neuralqx_struct.dtypes import DTYPES, dtype_named, promotes
 from neuralqx_struct.dtypes.casts import cast, join_complex
 from neuralqx_struct.errors import MigrationError, SchemaError
 from neuralqx_struct.evolution import steps as s
-from neuralqx_struct.evolution.chains import stages_of, undone
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.steps import stages_of, undone
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.manifest.payload import HeldArrays, Payload, check
 from neuralqx_struct.schema.migration import StepItem

@@ -11,10 +11,10 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.evolution import steps as build
-from neuralqx_struct.evolution.chains import stages_of
 from neuralqx_struct.evolution.differences import differences
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
+from neuralqx_struct.evolution.steps import stages_of
 from neuralqx_struct.manifest.payload import Payload, check
 from neuralqx_struct.schema.conformance import conform, see_node
 from neuralqx_struct.schema.reading import document_from_data

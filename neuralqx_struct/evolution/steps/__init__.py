@@ -1,7 +1,8 @@
 """Migration steps: the table of their records, and the builders for Python.
 
 Contains :data:`STEPS`, one record per step. A new step is a model and a member of ``StepItem`` in
-``schema/migration.py``, a module with its record, and a row here.
+``schema/migration.py``, a module with its record, and a row here. :func:`stages_of` applies steps to a declaration one after the
+other, :func:`undone` leads back.
 
 ``rename``, ``move``, ``inline`` and ``rename_struct`` change no value, so equations of dims and constraints follow them: after
 ``rename: {field: config, to: settings}`` an equation ``n: {equals: 4 * config.n_heads}`` names ``settings.n_heads``, as the new
@@ -16,9 +17,10 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from neuralqx_struct.errors import SchemaError
+from neuralqx_struct.errors import Diagnostic, SchemaError
 from neuralqx_struct.evolution.payload_tree import Workspace
 from neuralqx_struct.evolution.steps.additions import ADD, REMOVE, add, remove
 from neuralqx_struct.evolution.steps.arrays import (
@@ -56,11 +58,12 @@ from neuralqx_struct.evolution.steps.structs import (
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.grammar import is_given, steps_of
 from neuralqx_struct.expressions.renamed_words import renamed_text
+from neuralqx_struct.paths import FieldName, format_path
 from neuralqx_struct.printing import brief
 from neuralqx_struct.schema.field_paths import Places, fields_on, moved
 from neuralqx_struct.schema.migration import Migration, Step, StepItem
 from neuralqx_struct.schema.model import DimDeclaration, Document, FieldDeclaration
-from neuralqx_struct.schema.sizes.scopes import int_field, sizes_of_struct
+from neuralqx_struct.schema.sizes.scopes import int_field, sizes_of_struct, start_of
 from neuralqx_struct.schema.text.yaml_writer import flow
 
 __all__ = [
@@ -286,6 +289,79 @@ def inverse(step: Step, before: Document, after: Document) -> list[Step]:
     if step.within is None:
         return found
     return [back.model_copy(update={"within": step.within}) for back in found]
+
+
+def stages_of(old: Document, steps: Sequence[Step], target: Document) -> list[Stage]:
+    """Applies steps to a declaration one after the other.
+
+    Raises:
+        SchemaError: All errors of all steps, with paths ``$.migrations[i].steps[j]...`` where the target declares the
+            steps. A wrong step is skipped. NQX321 for more steps than the size of the declarations allows.
+    """
+    require_bounded(len(steps), old, target)
+    stages: list[Stage] = []
+    found: list[Diagnostic] = []
+    old = start_of(old, target)
+    for position, step in enumerate(steps):
+        try:
+            stages.append(staged(old, step, target))
+        except SchemaError as error:
+            found += placed(error.diagnostics, step, position, old.version, target)
+            continue
+        old = stages[-1].after
+    if found:
+        raise SchemaError(found)
+    return stages
+
+
+def placed(
+    found: Iterable[Diagnostic], step: Step, position: int, version: int, target: Document
+) -> Iterator[Diagnostic]:
+    """Yields findings about members of a step with the path of the step in its file."""
+    at = migration_path(target, version)
+    if at:
+        at += [FieldName("steps"), position]
+    at.append(FieldName(step.name))
+    for each in found:
+        member = [FieldName(each.path)] if each.path else []
+        yield replace(each, path=format_path([*at, *member]))
+
+
+def migration_path(target: Document, version: int) -> list[Any]:
+    """The path of the migration that starts at a version; empty if the target declares none."""
+    for index, migration in enumerate(target.migrations):
+        if migration.from_version == version:
+            return [FieldName("migrations"), index]
+    return []
+
+
+def undone(stages: Sequence[Stage], start: Document) -> list[Stage]:
+    """The chain that leads back; the inverse of :func:`stages_of`.
+
+    Args:
+        stages: The upgrade.
+        start: The version that it leads to, where the downgrade starts; it may allow more than the last stage does.
+
+    Raises:
+        SchemaError: NQX307 or NQX423 for every step that cannot be undone.
+    """
+    found: list[Diagnostic] = []
+    back: list[Stage] = []
+    document = start_of(start, stages[0].before) if stages else start
+    for position in reversed(range(len(stages))):
+        stage = stages[position]
+        try:
+            for step in inverse(stage.step, stage.before, stage.after):
+                # The target of a step back is known exactly: the declaration before the step itself.
+                back.append(staged(document, step, stage.before))
+                document = back[-1].after
+        except SchemaError as error:
+            version = stage.before.version
+            found += placed(error.diagnostics, stage.step, position, version, start)
+            document = stage.before.model_copy(update={"version": start.version})
+    if found:
+        raise SchemaError(found)
+    return back
 
 
 def cost(step: Step) -> Cost:

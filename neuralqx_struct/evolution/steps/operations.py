@@ -452,7 +452,7 @@ class StepKind(NamedTuple, Generic[S]):
 
 
 def refuse(code: str, member: str, message: str, hint: str | None = None) -> NoReturn:
-    """Raises a finding about one member of a step; ``chains.stages_of`` completes the path."""
+    """Raises a finding about one member of a step; ``stages_of`` completes the path."""
     raise SchemaError(message, code=code, path=member, hint=hint)
 
 
