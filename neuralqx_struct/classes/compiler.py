@@ -207,7 +207,7 @@ def _field(document: Document, struct: str, declaration: FieldDeclaration, where
         outside = declaration.derivation.heads - document.structs[struct].fields.keys()
         sizes = sizes_of_instance(document, struct, outside)
         plain, shaped = options["static"], shaped_result(document, declaration, where)
-        derived = derivation(declaration.derivation, sizes, plain=plain, shaped=shaped)
+        derived = derivation(declaration.derivation, sizes, plain=plain, shaped=shaped, where=where)
         return field(**options, init=False, derived=derived)
     validators = [hook for hook in [_hook(declaration.validator)] if hook is not None]
     if declaration.has_default:

@@ -173,6 +173,7 @@ def derivation(
     *,
     plain: bool = False,
     shaped: Callable[[Any], Any] = lambda result: result,
+    where: str = "",
 ) -> Callable[[Any], Any]:
     """The function of an instance that computes a derived field.
 
@@ -183,6 +184,7 @@ def derivation(
         sizes: Returns the sizes of an instance that the expression names; None if it names fields alone.
         plain: Whether a result without axes becomes a Python number, as static values need.
         shaped: Returns the result as the declared type has it.
+        where: The name of the field in errors.
     """
     from neuralqx_struct.documents.live_values import LiveNames
 
@@ -203,6 +205,16 @@ def derivation(
             result = tuple(result.values)
         return shaped(_number(result) if plain else result)
 
+    def computed(values: LiveNames) -> Any:
+        try:
+            return finished(evaluate(expression, values))
+        except SchemaError as error:
+            if not where:
+                raise
+            found = error.diagnostics[0]
+            message = f"{where}: {found.message}"
+            raise SchemaError(message, code=found.code, hint=found.hint) from error
+
     def derived(self: Any) -> Any:
         known = sizes(self) if sizes is not None else {}
         values = LiveNames(
@@ -214,11 +226,11 @@ def derivation(
                 for node, name in paths
             ]
         except SchemaError:  # a condition around it may guard it
-            return finished(evaluate(expression, values))
+            return computed(values)
         key = tuple([key_of(name, value) for name, value in reached])
         if key in results:
             return results[key]
-        result = finished(evaluate(expression, values))
+        result = computed(values)
         if None not in key and type(result) in (*_EXACT, float):
             if len(results) >= _MOST_RESULTS:
                 results.clear()

@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.classes import defaults
 from neuralqx_struct.classes.defaults import derivation
+from neuralqx_struct.classes.schemas import Schema
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.functions import Items
+from neuralqx_struct.schema.series import series_of
+from neuralqx_struct.tools.linting import lint_document
 from tests.builders import doc, every
 
 
@@ -321,3 +324,36 @@ def test_a_derived_field_of_arrays_has_to_be_opaque():
     fields["g"]["kind"] = "opaque"
     schema = s.load_schema(s.dump_schema(doc(fields)))
     assert schema.A(f=np.ones(2, "float32")).g.tolist() == [2, 2]
+
+
+@every(
+    "expression",
+    [
+        "n + 1",
+        "size(y) + n0",
+        "part.m * 2",
+        "n + 1 if n != None else 0",
+        "part.m if part.m != None else n0",
+        "n0 + 1",
+        "n == None",
+        "sum(parts.m)",
+        "n != None and n0 > 1",
+    ],
+)
+def test_lint_warns_of_what_has_no_value_where_a_field_is_null(expression):
+    declared = {"n": "int | null", "n0": "int", "y": "float32[k] | null", "part": "P"}
+    fields = {**declared, "parts": "list[P]", "made": {"derived": expression, "kind": "static"}}
+    document = doc(fields, structs={"P": {"m": "int | null"}})
+    schema = Schema(series_of([document]), 1)
+    part = schema.P(m=None)
+    fails = True
+    try:
+        made = schema.A(n=None, n0=3, y=None, part=part, parts=[part, schema.P(m=2)]).made
+        fails = False
+        assert made is not None
+    except s.SchemaError as error:
+        assert error.code == "NQX115" and str(error).startswith("lab.a@1:A.made: ")
+    found = [each for each in lint_document(document) if each.code == "NQX115"]
+    assert [(each.severity, each.path) for each in found] == [
+        ("warning", "$.structs.A.fields.made.derived")
+    ] * fails

@@ -26,7 +26,7 @@ from typing import cast
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import Expression
 from neuralqx_struct.expressions.evaluation import evaluate, evaluate_tree
-from neuralqx_struct.expressions.grammar import has_names, inside
+from neuralqx_struct.expressions.grammar import has_names, head_of, inside, path_of, steps_of
 from neuralqx_struct.expressions.items import describe
 from neuralqx_struct.expressions.operators import operator_of, shown
 from neuralqx_struct.printing import listed
@@ -73,6 +73,10 @@ def _check_shapes(document: Document) -> Findings:
 
 def _check_derived(document: Document) -> Findings:
     speller = Speller()
+    nullable: dict[str, list[str]] = {}
+    for _, struct_name, name, declaration in fields_of(document):
+        if declaration.type is not None and declaration.declared.nullable:
+            nullable.setdefault(name, []).append(struct_name)
     for struct_name, struct in document.structs.items():
         at = ("structs", struct_name, "fields")
         derived: dict[str, Expression] = {}
@@ -90,6 +94,7 @@ def _check_derived(document: Document) -> Findings:
             yield from found
             if not found:
                 yield from _other_type(where, names, struct.fields[name], expression)
+                yield from _of_null(where, names, expression, nullable)
             named = [h for h in sorted(expression.heads) if h in sizes and h not in struct.fields]
             if named and sizes_shown is None:
                 sizes_shown = shown_by(document, struct_name)
@@ -131,6 +136,31 @@ def _other_type(
         got = f"{describe(value)} in `{shown(expression.tree)}`"
         message = f"expected {declaration.text}, got {got}"
         yield finding("NQX115", where, message, "declare the type that the expression has")
+
+
+def _of_null(
+    where: KeyPath, names: Names, expression: Expression, nullable: dict[str, list[str]]
+) -> Findings:
+    """Finds fields that may be null, and of which a derived field has no value then; a constraint is not checked there.
+
+    Args:
+        where: The place of the expression.
+        names: The names that it may use.
+        expression: The expression.
+        nullable: The structs that have a field that may be null, by its name.
+    """
+    for path in sorted(expression.names):
+        steps = steps_of(path)
+        for place, name in enumerate((head_of(path), *steps)):
+            for struct in nullable.get(str(name), ()):
+                wrong = names.samples.without_value(expression, (struct, str(name)))
+                if wrong is None:
+                    continue
+                reached = path_of(head_of(path), steps[:place])
+                reason = wrong.message.partition("\n")[0]
+                message = f"expected a value where {struct}.{name} is null, got none in `{shown(expression.tree)}`\n{reason}"
+                hint = f"add a condition, ... if {reached} != None else ..., or declare {name} without null"
+                yield finding("NQX115", where, message, hint, "warning")
 
 
 def names_of(document: Document, struct: str, speller: Speller) -> Names:

@@ -188,6 +188,7 @@ class Sample(Mapping[str, Any]):
         length: The number of items of lists and dicts.
         levels: The levels of structs inside, below which lists are empty.
         stacked: Whether the struct is stacked, so that the axes of its arrays are unknown.
+        null: The struct and the name of a field that is null; no field is one if left out.
     """
 
     document: Document
@@ -198,6 +199,7 @@ class Sample(Mapping[str, Any]):
     length: int = 1
     levels: int = 2
     stacked: bool = False
+    null: tuple[str, str] | None = None
     _known: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
@@ -207,11 +209,12 @@ class Sample(Mapping[str, Any]):
                 raise KeyError(name)
             if declaration is not None and declaration.type is None:
                 raise UndecidedError
-            made = (
-                _NUMBER
-                if declaration is None
-                else self.value_of(self.document, declaration.declared)
-            )
+            if declaration is None:
+                made = _NUMBER
+            elif (self.struct, name) == self.null:
+                made = None
+            else:
+                made = self.value_of(self.document, declaration.declared)
             self._known[name] = made
         return self._known[name]
 
@@ -328,13 +331,20 @@ class SampleEvaluation:
     budget: Budget = field(default_factory=lambda: Budget(_MOST_STEPS))
     limits: dict[str, None] = field(default_factory=dict)
 
-    def value(self, tree: ast.expr, choices: Choices | None = None, axis: int = 1) -> Any:
+    def value(
+        self,
+        tree: ast.expr,
+        choices: Choices | None = None,
+        axis: int = 1,
+        null: tuple[str, str] | None = None,
+    ) -> Any:
         """The value of an expression for one sample.
 
         Args:
             tree: The expression.
             choices: The options of unions that the sample has; the first ones if left out.
             axis: The size of all axes that have names.
+            null: As for :class:`Sample`.
 
         Raises:
             SchemaError: It has none.
@@ -349,7 +359,9 @@ class SampleEvaluation:
             )
         levels = 2 + max(map(len, steps), default=0)
         chosen = choices or Choices()
-        sample = Sample(self.document, self.struct, chosen, self.sizes, axis, length, levels)
+        sample = Sample(
+            self.document, self.struct, chosen, self.sizes, axis, length, levels, null=null
+        )
         try:
             return evaluate_tree(tree, sample, budget=self.budget)
         except StepsError as error:
@@ -411,13 +423,21 @@ class SampleEvaluation:
         """Why an operation has no value for any sample."""
         return self._failure(node, single=False)[0]
 
-    def _failure(self, node: ast.expr, *, single: bool) -> tuple[Diagnostic | None, bool]:
+    def without_value(self, expression: Expression, null: tuple[str, str]) -> Diagnostic | None:
+        """Why an expression has no value where a field is null, whatever the others are; None if it may have one."""
+        if _hides_parts(expression.tree):
+            return None  # another field may tell that this one is null
+        return self._failure(expression.tree, single=False, null=null)[0]
+
+    def _failure(
+        self, node: ast.expr, *, single: bool, null: tuple[str, str] | None = None
+    ) -> tuple[Diagnostic | None, bool]:
         """Why a part has no value for any sample, and whether that is known."""
         tree = ast.UnaryOp(ast.Not(), node) if single else node
         choices, wrong = Choices(), None
         for _ in range(_MOST_SAMPLES):
             try:
-                self.value(tree, choices)
+                self.value(tree, choices, null=null)
             except UndecidedError as error:
                 if error.limit:
                     self.limits[error.limit] = None
