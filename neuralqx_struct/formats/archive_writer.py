@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import current_thread, main_thread
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from neuralqx_struct.errors import SerializationError
@@ -271,8 +272,11 @@ class ArchiveWriter:
     def _start_writeback(self, size: int) -> None:
         """Starts writing the last bytes to the disk while the next ones are copied, so that fsync waits less.
 
-        Linux starts to write out the range; it drops only pages that are on the disk already.
+        Linux starts to write out the range; it drops only pages that are on the disk already. That costs as much as a write, so
+        other threads than the main one, whose flushes overlap with the work of others, leave a small file to fsync.
         """
+        if self._position < _PIECE and current_thread() is not main_thread():
+            return
         if _ADVISE is not None and hasattr(self._file, "fileno"):
             place = self._base + self._position
             with suppress(OSError):  # io.UnsupportedOperation is one: the file is memory
