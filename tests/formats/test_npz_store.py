@@ -6,6 +6,8 @@ import sys
 import tracemalloc
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -414,3 +416,16 @@ def test_deflated_data_are_expanded_to_the_size_that_they_have(data, level, wron
 def test_sizes_that_no_data_expand_to_are_refused_before_anything_is_made():
     with pytest.raises(IntegrityError, match="which expand to fewer"):
         archive.inflated(memoryview(bytes(1000)), 1 << 40)
+
+
+@pytest.mark.skipif(archive_writer._ADVISE is None, reason="the system starts no write-out")
+@every("size, inside, starts", [(1, False, True), (1, True, False), (6, True, True)])
+def test_a_small_file_is_written_out_early_only_where_its_flush_is_waited_for(
+    tmp_path, monkeypatch, size, inside, starts
+):
+    begun = []
+    monkeypatch.setattr(archive_writer, "_ADVISE", lambda *place: begun.append(place))
+    work = partial(npz.write, tmp_path / "arrays.npz", {"x": np.zeros(size << 20, "uint8")})
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result() if inside else work()
+    assert bool(begun) == starts
