@@ -29,6 +29,7 @@ from neuralqx_struct.cli import command
 from neuralqx_struct.cli.arguments import in_options
 from neuralqx_struct.dtypes import ML_DTYPES, dtype_named
 from neuralqx_struct.dtypes.casts import join_complex
+from neuralqx_struct.errors import StructError
 from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.steps import step_name
@@ -202,6 +203,30 @@ def _of_the_case(fixtures):
             folder.mkdir()
             arguments["tmp_path"] = folder
         yield arguments
+
+
+@contextlib.contextmanager
+def refused(error, *named):
+    """As ``pytest.raises``, for what this package refuses: checks what programs read and the test has given, and no wording.
+
+    Args:
+        error: Its class, or classes.
+        named: The code of its first problem, of all errors that have codes; then places, names and numbers that stand in its
+            text as whole words, about whichever problem.
+    """
+    with pytest.raises(error) as caught:
+        yield caught
+    told = str(caught.value)
+    if isinstance(caught.value, StructError):
+        code, *named = named
+        assert caught.value.code == code, told
+    assert [each for each in map(str, named) if not stands_in(each, told)] == [], told
+
+
+def stands_in(word, text):
+    """Whether a name, a path or a number stands in a text, and not as a part of a longer word."""
+    before, after = (r"\b" if end.isalnum() or end == "_" else "" for end in (word[0], word[-1]))
+    return re.search(f"{before}{re.escape(word)}{after}", text) is not None
 
 
 class Done(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import container, filters
 from neuralqx_struct.errors import within_stack
-from tests.builders import bounded, every
+from tests.builders import bounded, every, refused
 
 FUNCTIONS = {
     "schema_of": lambda _, deep: s.schema_of(deep),
@@ -47,9 +47,8 @@ def room():
 def test_a_deep_object_has_one_error(tmp_path, name, wrap):
     saved = s.export({"w": np.ones(2)}, tmp_path / "ckpt")
     before = room()
-    with bounded(), pytest.raises(s.SerializationError, match="fits the stack") as caught:
+    with bounded(), refused(s.SerializationError, "NQX005"):
         FUNCTIONS[name](saved, nested(wrap))
-    assert caught.value.code == "NQX005"
     assert room() > before - 20
 
 
@@ -61,7 +60,7 @@ def test_a_deep_object_is_not_saved(tmp_path, save):
 
 
 def test_deep_metadata_are_refused(tmp_path):
-    with pytest.raises(s.SerializationError, match="plain JSON values"):
+    with refused(s.SerializationError, "NQX430"):
         s.export({"w": 1}, tmp_path / "ckpt", metadata={"a": nested(lambda value: [value])})
 
 

@@ -23,7 +23,7 @@ from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.fieldspec import MISSING, FieldKind, FieldSpec, field, is_struct
 from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.declarations import InitVarSpec, own_fields, required_positional
-from tests.builders import every
+from tests.builders import every, refused
 
 
 @pytest.mark.parametrize(
@@ -39,35 +39,35 @@ def test_kinds(arguments, kind):
 
 
 CONFLICTS = {
-    "static and opaque": ({"static": True, "pytree": False}, "not both"),
+    "static and opaque": ({"static": True, "pytree": False}, "pytree=False"),
     "two defaults": ({"default": 1, "default_factory": list}, "default_factory"),
     "derived default": ({"static": True, "derived": len, "default": 1}, "derived"),
-    "derived node": ({"derived": len}, "static=True or pytree=False"),
-    "derived stored": ({"static": True, "derived": len, "serialize": True}, "recomputed"),
+    "derived node": ({"derived": len}, "pytree=False"),
+    "derived stored": ({"static": True, "derived": len, "serialize": True}, "serialize=True"),
     "derived converter": ({"static": True, "derived": len, "converter": int}, "converter"),
     "reset node": ({"reset": True, "default": 1}, "pytree=False"),
-    "reset nothing": ({"pytree": False, "reset": True}, "nothing to reset to"),
+    "reset nothing": ({"pytree": False, "reset": True}, "reset=True"),
 }
 WRONG = {
     "aliases": ({"aliases": "bc"}, "aliases"),
     "tags": ({"metadata": {"tags": 3}}, "tags"),
     "no tags": ({"metadata": {"tags": None}}, "tags"),
-    "converter": ({"converter": 3}, "callable"),
-    "validator": ({"validator": [3]}, "callable"),
+    "converter": ({"converter": 3}, "converter"),
+    "validator": ({"validator": [3]}, "validator"),
 }
 
 
 @every("case", CONFLICTS)
 def test_arguments_that_contradict_each_other(case):
-    arguments, fragment = CONFLICTS[case]
-    with pytest.raises(ValueError, match=fragment):
+    arguments, argument = CONFLICTS[case]
+    with refused(ValueError, "field()", argument):
         field(**arguments)
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_arguments_of_a_wrong_type(case):
-    arguments, fragment = WRONG[case]
-    with pytest.raises(TypeError, match=fragment) as caught:
+    arguments, argument = WRONG[case]
+    with refused(TypeError, "field()", argument) as caught:
         field(**arguments)
     assert not isinstance(caught.value, ValueError)
 
@@ -78,9 +78,9 @@ def test_a_required_field_has_no_default():
         y: int = field(converter=int)
 
     for spec in A.fields().values():
-        with pytest.raises(TypeError, match=f"{spec.name}: expected a field with a default"):
+        with refused(TypeError, spec.name):
             spec.make_default()
-    with pytest.raises(TypeError, match=r"field\(\): expected a field with a default"):
+    with refused(TypeError, "field()"):
         field().make_default()
 
 
@@ -176,7 +176,7 @@ def test_real_annotations_are_understood_too():
     "default", [[], {}, set(), np.zeros(2), bytearray()], ids=lambda d: type(d).__name__
 )
 def test_mutable_defaults_are_refused(default):
-    with pytest.raises(TypeError, match=r"Body\.x.*default_factory"):
+    with refused(TypeError, "Body.x", "default_factory"):
         own_fields(type("Body", (), {"__annotations__": {"x": object}, "x": default}))
 
 
@@ -186,7 +186,7 @@ def test_jax_arrays_are_no_mutable_defaults():
 
 
 def test_field_without_annotation():
-    with pytest.raises(TypeError, match=r"Body\.y.*annotation"):
+    with refused(TypeError, "Body.y", "field()"):
         own_fields(type("Body", (), {"y": field(default=3)}))
 
 
@@ -195,7 +195,7 @@ def test_slots_are_not_defaults():
         __slots__ = ("x",)
         x: int
 
-    with pytest.raises(TypeError, match=r"Body\.x.*__slots__"):
+    with refused(TypeError, "Body.x", "__slots__"):
         own_fields(Body)
 
 
@@ -238,9 +238,7 @@ class TestFieldsOfOthers:
         ],
     )
     def test_refused(self, declared, library):
-        with pytest.raises(
-            TypeError, match=rf"A\.n: .*got a field of .*{library}.*field\(static=True\)"
-        ):
+        with refused(TypeError, "A.n", library, "field(static=True)"):
             type(s.Struct)(
                 "A",
                 (s.Struct,),
@@ -250,7 +248,7 @@ class TestFieldsOfOthers:
 
 class TestNamesTakenTwice:
     def test_methods_and_properties(self):
-        with pytest.raises(TypeError, match=r"A\.x: .*a property of the same name.*rename"):
+        with refused(TypeError, "A.x"):
 
             class A(s.Struct):
                 x: int
@@ -259,7 +257,7 @@ class TestNamesTakenTwice:
                 def x(self):
                     return 1
 
-        with pytest.raises(TypeError, match=r"B\.x: .*a function of the same name"):
+        with refused(TypeError, "B.x"):
 
             class B(s.Struct):
                 x: int
@@ -277,27 +275,18 @@ class TestNamesTakenTwice:
 
 class TestHooksThatCannotBeCalled:
     @pytest.mark.parametrize(
-        ("arguments", "fragment"),
+        ("arguments", "allowed", "got"),
         [
-            (
-                {"converter": lambda a, b, c: a},
-                r"converter\(value\) or converter\(self, value\), got \(a, b, c\)",
-            ),
-            ({"converter": lambda: 1}, r"converter\(value\).*got \(\)"),
-            ({"converter": lambda v, *, k: v}, r"got \(v, \*, k\)"),
-            (
-                {"validator": [len, lambda: True]},
-                r"validator\(value\) or validator\(self, value\), got \(\)",
-            ),
-            (
-                {"static": True, "derived": lambda self, x: x},
-                r"derived\(\) or derived\(self\), got \(self, x\)",
-            ),
-            ({"default_factory": lambda x: x}, r"default_factory without arguments, got \(x\)"),
+            ({"converter": lambda a, b, c: a}, "converter(self, value)", "(a, b, c)"),
+            ({"converter": lambda: 1}, "converter(value)", "()"),
+            ({"converter": lambda v, *, k: v}, "converter(value)", "(v, *, k)"),
+            ({"validator": [len, lambda: True]}, "validator(self, value)", "()"),
+            ({"static": True, "derived": lambda self, x: x}, "derived(self)", "(self, x)"),
+            ({"default_factory": lambda x: x}, "default_factory", "(x)"),
         ],
     )
-    def test_refused_with_the_class(self, arguments, fragment):
-        with pytest.raises(TypeError, match=rf"A\.x: expected .*{fragment}"):
+    def test_refused_with_the_class(self, arguments, allowed, got):
+        with refused(TypeError, "A.x", allowed, got):
 
             class A(s.Struct):
                 x: object = field(**arguments)
@@ -317,9 +306,7 @@ class TestHooksThatCannotBeCalled:
     "default", [jnp.ones(1), (np.ones(1),), (1, [2])], ids=["array", "holds array", "no hash"]
 )
 def test_defaults_of_static_fields_are_hashable_and_hold_no_array(default):
-    with pytest.raises(
-        TypeError, match=r"A\.n: expected a static default that has a hash and holds no array"
-    ):
+    with refused(TypeError, "A.n"):
 
         class A(s.Struct):
             n: object = field(static=True, default=default)
@@ -401,11 +388,11 @@ class TestAToyHook:
 
         for name, make in self.ways(A).items():
             assert make(2.7).x == 2.7, name
-            with pytest.raises(s.StructError, match="expected a value that satisfies"):
+            with refused(s.StructError, "NQX416", "7.5"):
                 make(7.5)
 
     def test_the_arity_is_checked(self):
-        with pytest.raises(TypeError, match="rounding"):
+        with refused(TypeError, "rounding", "A.x"):
 
             class A(s.Struct):
                 x: float = field(metadata={"rounding": lambda a, b, c: a})

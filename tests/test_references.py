@@ -11,6 +11,7 @@ from neuralqx_struct.references import (
     register_ref,
     resolve_class,
 )
+from tests.builders import refused
 
 
 class Outer:
@@ -53,7 +54,7 @@ def test_lookup_runs_no_getattr(monkeypatch):
 def test_aliases_of_moved_classes():
     alias_class("old.place:Inner", Outer.Inner)
     assert find_class("old.place:Inner") is Outer.Inner
-    with pytest.raises(SerializationError, match="module:QualName"):
+    with refused(SerializationError, "NQX501", "nonsense"):
         alias_class("nonsense", Outer)
 
 
@@ -66,16 +67,16 @@ def test_the_newest_definition_wins():
 
 
 @pytest.mark.parametrize(
-    ("ref", "fragment"),
+    ("ref", "named"),
     [
-        ("no_such_module_here:X", "importable module"),
+        ("no_such_module_here:X", "no_such_module_here"),
         ("collections:NoSuchClass", "NoSuchClass"),
-        ("nonsense", "known class reference"),
-        ("lab.x@3:State", "known class reference"),
+        ("nonsense", "nonsense"),
+        ("lab.x@3:State", "lab.x@3:State"),
     ],
 )
-def test_what_cannot_be_resolved(ref, fragment):
-    with pytest.raises(SerializationError, match=fragment) as caught:
+def test_what_cannot_be_resolved(ref, named):
+    with refused(SerializationError, "NQX501", named) as caught:
         resolve_class(ref)
     assert caught.value.diagnostics[0].hint
 
@@ -89,13 +90,13 @@ def test_resolve_imports_for_its_caller(tmp_path, monkeypatch):
 def test_a_trusted_module_that_fails(tmp_path, monkeypatch):
     (tmp_path / "module_that_fails.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SerializationError, match="ZeroDivisionError") as caught:
+    with refused(SerializationError, "NQX501", "ZeroDivisionError", "module_that_fails") as caught:
         find_class("module_that_fails:X", trust=["module_that_fails"])
-    assert caught.value.code == "NQX501" and isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 def test_the_reference_of_what_is_no_class():
-    with pytest.raises(TypeError, match=r"class_ref\(\): expected a class, got 3"):
+    with refused(TypeError, "class_ref()", "3"):
         class_ref(3)
 
 

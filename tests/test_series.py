@@ -33,7 +33,7 @@ from neuralqx_struct.bundle.roots import metrics_of_plain, metrics_to_plain
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places import atomic, locks
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, every, payload
+from tests.builders import doc, every, payload, refused
 
 
 def fill(series, steps, **metrics):
@@ -82,7 +82,7 @@ def test_a_step_before_the_latest_is_kept_when_it_is_saved(tmp_path):
     assert series.steps() == [10, 30] and series.latest() == 30
     fill(series, [20])
     assert series.steps() == [20, 30]
-    with pytest.raises(FileExistsError, match="NQX431"):
+    with refused(FileExistsError, "NQX431"):
         series.save(30, "new")
     series.save(30, "new", overwrite=True)
     assert series.load() == "new" and series.steps() == [30]
@@ -101,13 +101,13 @@ def test_other_things_in_the_folder_are_left_alone(tmp_path):
 
 def test_limits_of_a_series_hold_for_saves_loads_and_its_steps(tmp_path):
     small = s.Series(tmp_path, limits=Limits(nodes=5))
-    with pytest.raises(s.SerializationError, match="at most 5 nodes"):
+    with refused(s.SerializationError, "NQX005", "$.manifest", 5):
         small.save(1, list(range(9)))
     large = s.Series(tmp_path, keep_last=1, keep_best=("energy", "min"))
     for step in (1, 2, 3):
         large.save(step, list(range(9)), {"energy": step})
     assert large.steps() == [1, 3] and small.steps() == []
-    with pytest.raises(s.SerializationError, match="at most 5 nodes"):
+    with refused(s.SerializationError, "NQX005", "$.manifest", 5):
         small.load(3)
     assert small.load(3, limits=Limits()) == list(range(9))
     small.save(4, list(range(9)), limits=Limits())
@@ -122,15 +122,14 @@ def test_a_series_without_steps(tmp_path):
         series = s.Series(root, keep_best=("energy", "min"))
         assert (series.steps(), series.latest(), series.best()) == ([], None, None)
         for step in ("latest", "best", 3):
-            with pytest.raises(FileNotFoundError, match="no step is complete") as caught:
+            with refused(BundleMissingError, "NQX401") as caught:
                 series.load(step)
-            assert isinstance(caught.value, BundleMissingError) and caught.value.code == "NQX401"
+            assert isinstance(caught.value, FileNotFoundError)
 
 
 def test_a_missing_step_lists_the_others(tmp_path):
     series = fill(s.Series(tmp_path), range(1, 8))
-    message = "expected step 17, got none.*\n.*the complete steps are 1, 2, 3, ..., 6, 7"
-    with pytest.raises(BundleMissingError, match=message):
+    with refused(BundleMissingError, "NQX401", 17, "1, 2, 3, ..., 6, 7"):
         series.load(17)
 
 
@@ -186,9 +185,9 @@ def test_a_step_between_two_renames_is_complete(tmp_path):
 
 def test_a_folder_that_cannot_be_read(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(s.SerializationError, match="Not a directory"):
+    with refused(s.SerializationError, "NQX401", "Not a directory"):
         s.Series(tmp_path / "file").steps()
-    with pytest.raises(s.SerializationError, match="NQX406"):
+    with refused(s.SerializationError, "NQX406"):
         s.Series(tmp_path / "file").save(1, 1)
 
 
@@ -196,7 +195,7 @@ def test_readers_of_one_bundle_list_the_steps(tmp_path):
     root = tmp_path / "run"
     fill(s.Series(root), range(0, 80, 10))
     for read in (s.load, s.inspect, lambda path: s.migrate(path, tmp_path / "out")):
-        with pytest.raises(s.SerializationError, match="0, 10, 20, ..., 60, 70") as caught:
+        with refused(s.SerializationError, "NQX401", "0, 10, 20, ..., 60, 70") as caught:
             read(root)
         hint = caught.value.diagnostics[0].hint
         assert str(root / "70") in hint and "migrate_all" in hint
@@ -210,50 +209,49 @@ def test_readers_of_one_bundle_list_the_steps(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("option", "value"),
     [
-        ({"keep_last": 0}, "keep_last=: expected a number of at least 1 or None, got 0"),
-        ({"keep_last": True}, "keep_last=: expected a number of at least 1"),
-        ({"keep_every": 2.5}, "keep_every=: expected a number of at least 1"),
-        ({"keep_every": timedelta(0)}, "keep_every=: expected .* a positive timedelta, got"),
-        ({"save_every": 0}, "save_every=: expected a number of at least 1 .*, got 0"),
-        ({"save_every": None}, "save_every=: expected a number of at least 1 .*, got None"),
-        ({"keep_best": "energy"}, "keep_best=: expected a metric and a mode"),
-        ({"keep_best": ("energy", "least")}, "keep_best=: expected a metric and a mode"),
-        ({"keep_best": ("energy", [])}, "keep_best=: expected a metric and a mode"),
+        ("keep_last", 0),
+        ("keep_last", True),
+        ("keep_every", 2.5),
+        ("keep_every", timedelta(0)),
+        ("save_every", 0),
+        ("save_every", None),
+        ("keep_best", "energy"),
+        ("keep_best", ("energy", "least")),
+        ("keep_best", ("energy", [])),
     ],
 )
-def test_arguments_without_a_meaning(tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        s.Series(**{"root": tmp_path, **options})
+def test_arguments_without_a_meaning(tmp_path, option, value):
+    with refused(ValueError, f"{option}=", repr(value)):
+        s.Series(tmp_path, **{option: value})
 
 
 @pytest.mark.parametrize("step", [-1, 1.0, "1", True, None, 10**18])
 def test_steps_that_are_no_numbers(tmp_path, step):
     series = s.Series(tmp_path)
-    with pytest.raises(ValueError, match="step=: expected a whole number from 0 on"):
+    with refused(ValueError, "step=", repr(step)):
         series.save(step, 1)
-    with pytest.raises(ValueError, match="step=: expected 'latest', 'best', a whole number"):
+    with refused(ValueError, "step=", repr(step)):
         series.load(step)
     assert names(tmp_path) == []
 
 
 def test_best_needs_a_metric(tmp_path):
-    with pytest.raises(ValueError, match="keep_best"):
+    with refused(ValueError, "keep_best"):
         s.Series(tmp_path).best()
 
 
 def test_metrics_that_are_no_real_numbers(tmp_path):
     metrics = {"a": 1j, "b": "1", "c": np.ones(1), "d": np.complex64(1), 3: 1.0, "e": None, "f": 1}
-    with pytest.raises(ValueError, match="metrics=: expected real numbers by name") as caught:
+    with refused(ValueError, "metrics=", "'a'", "'b'", "'c'", "'d'", "3", "'e'") as caught:
         s.Series(tmp_path).save(1, 1, metrics)
-    assert all(name in str(caught.value) for name in ("'a'", "'b'", "'c'", "'d'", "3", "'e'"))
     assert "'f'" not in str(caught.value) and names(tmp_path) == []
-    with pytest.raises(TypeError, match="metrics=: expected a mapping of real numbers, got"):
+    with refused(TypeError, "metrics=", "[1.0]"):
         s.Series(tmp_path).save(1, 1, [1.0])
-    with pytest.raises(TypeError, match="metadata=: expected a mapping, got"):
+    with refused(TypeError, "metadata=", "[1.0]"):
         s.Series(tmp_path).save(1, 1, metadata=[1.0])
-    with pytest.raises(ValueError, match="pass the numbers as metrics="):
+    with refused(ValueError, "metadata=", "metrics="):
         s.Series(tmp_path).save(1, 1, metadata={"metrics": {}})
 
 
@@ -310,7 +308,7 @@ def test_steps_are_saved_by_their_numbers_and_the_first_and_the_last_too(tmp_pat
     assert saved(s.Series(tmp_path, save_every=5), range(13, 22)) == [15, 20]
     assert saved(s.Series(tmp_path), [30, 31]) == [30, 31]
     assert series.should_save(np.int64(40)) is True
-    with pytest.raises(ValueError, match="step=: expected a whole number"):
+    with refused(ValueError, "step=", "-1"):
         series.should_save(-1)
 
 
@@ -476,7 +474,7 @@ def test_a_step_without_a_state_leaves_the_loader_as_it_is(tmp_path):
     series, loader = s.Series(tmp_path), Held("old")
     series.save(1, 1)
     series.save(2, 2, data=Held("new"))
-    with pytest.raises(s.SerializationError, match="NQX414") as caught:
+    with refused(s.SerializationError, "NQX414") as caught:
         series.load(1, data=loader)
     assert caught.value.diagnostics[0].path == "metadata.series.data"
     with pytest.raises(s.SerializationError):
@@ -514,15 +512,15 @@ def test_a_state_that_was_edited_is_refused(tmp_path, damage):
 
 def test_objects_that_are_no_data_loaders(tmp_path):
     series = s.Series(tmp_path)
-    with pytest.raises(TypeError, match="data=: expected an object with the method get_state"):
+    with refused(TypeError, "data=", "get_state"):
         series.save(1, 1, data=iter([]))
-    with pytest.raises(s.SerializationError, match="NQX430"):
+    with refused(s.SerializationError, "NQX430"):
         series.save(1, 1, data=Held(object()))
     assert names(tmp_path) == []
     series.save(1, 1, data=Held(1))
-    with pytest.raises(TypeError, match="data=: expected an object with the method set_state"):
+    with refused(TypeError, "data=", "set_state"):
         series.load(1, data=iter([]))
-    with pytest.raises(ValueError, match="metadata=: expected no member 'series'"):
+    with refused(ValueError, "metadata=", "series"):
         series.save(2, 2, metadata={"series": 1})
 
 
@@ -560,7 +558,7 @@ def test_a_handler_that_was_there_before_is_called_too(tmp_path, terminated):
 
 def test_a_series_sets_no_handler_unless_it_is_asked(tmp_path, terminated):
     s.Series(tmp_path).save(1, 1)
-    with pytest.raises(ValueError, match="keep_last=:"):
+    with refused(ValueError, "keep_last=", "0"):
         s.Series(tmp_path, keep_last=0, preemption=True)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -569,7 +567,7 @@ def test_handlers_are_set_in_the_main_thread_alone(tmp_path, terminated):
     found = []
 
     def work():
-        with pytest.raises(ValueError, match="preemption=: expected the main thread") as caught:
+        with refused(ValueError, "preemption=") as caught:
             s.Series(tmp_path, preemption=True)
         found.append(caught.value)
 
@@ -660,7 +658,7 @@ def test_a_failed_save_is_raised_by_the_next(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         series.save(2, 2, asynchronous=True).settle()
-    with pytest.raises(s.SerializationError, match="No space left"):
+    with refused(s.SerializationError, "NQX406", "No space left"):
         series.save(3, 3)
     assert series.steps() == [1] and names(tmp_path) == ["1"]
     fill(series, [3])
@@ -716,7 +714,7 @@ def test_a_step_that_is_removed_while_it_is_opened(tmp_path, monkeypatch, store)
         with monkeypatch.context() as patched:
             patched.setattr(s.bundle.reading.OpenBundle, "_by_file", removed)
             if step == 1:
-                with pytest.raises(BundleMissingError, match="the complete steps are 2"):
+                with refused(BundleMissingError, "NQX401", "2"):
                     reader.load(step)
             else:
                 assert reader.load(step)["w"][0] == 2
@@ -759,7 +757,7 @@ def test_a_step_that_is_a_link_is_not_written_through(tmp_path, overwrite):
     run.save(1, 1)
     run.save(2, 2)
     (run.root / "5").symlink_to(elsewhere)
-    with pytest.raises(FileExistsError, match="NQX431"):
+    with refused(FileExistsError, "NQX431"):
         run.save(5, 5, overwrite=overwrite)
     assert run.steps() == [2, 5] and run.load(5) == s.load(elsewhere) == "precious"
     run.save(7, 7)
@@ -794,7 +792,7 @@ def test_a_save_of_the_step_that_is_being_saved(tmp_path):
         if waiting:
             run.save(waiting.pop(), "inner", overwrite=True)
 
-    with pytest.raises(FileExistsError, match="NQX431"):
+    with refused(FileExistsError, "NQX431"):
         run.save(1, {"w": np.ones(3)}, progress=progress)
     assert run.load(1) == "inner" and names(tmp_path) == ["1"]
     waiting.append(1)
@@ -808,7 +806,7 @@ def test_a_save_in_the_background_cannot_wait_for_itself(tmp_path):
     def progress(*_):
         while not found:
             time.sleep(0.001)
-        with pytest.raises(s.SerializationError, match="NQX406"):
+        with refused(s.SerializationError, "NQX406"):
             found[0].wait()
 
     found.append(run.save(1, {"w": np.ones(3)}, progress=progress, asynchronous=True))
@@ -890,7 +888,7 @@ def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent(tmp_path):
         code = 1
         try:
             assert pending.done
-            with pytest.raises(s.SerializationError, match="NQX406"):
+            with refused(s.SerializationError, "NQX406"):
                 pending.wait()
             code = 0
         finally:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.struct.equality import is_key_array
-from tests.builders import cases, every
+from tests.builders import cases, every, refused
 
 Pair = namedtuple("Pair", "left right")
 
@@ -128,7 +128,7 @@ def test_derived_fields_of_the_stacked_struct_are_those_of_its_arrays():
     assert s.unstack(stacked, 0).size == 2
 
 
-def refused(call, *args):
+def differences(call, *args):
     with pytest.raises(s.ValidationError) as caught:
         call(*args)
     assert {each.code for each in caught.value.diagnostics} == {"NQX432"}
@@ -165,14 +165,14 @@ ONE = jnp.ones(2)
     ],
 )
 def test_items_that_cannot_be_stacked(items, path, fragment):
-    ((where, message),) = refused(s.stack, items)
+    ((where, message),) = differences(s.stack, items)
     assert where == path
     assert fragment in message
 
 
 def test_keys_that_differ_are_named_each():
     items = [Layer(ONE, {"a": ONE}), Layer(ONE, {"b": ONE})]
-    assert [path for path, _ in refused(s.stack, items)] == ["$.rest['a']", "$.rest['b']"]
+    assert [path for path, _ in differences(s.stack, items)] == ["$.rest['a']", "$.rest['b']"]
 
 
 @pytest.mark.parametrize(
@@ -194,12 +194,12 @@ def test_arrays_that_differ_are_named_with_the_fix(other, message, hint):
 
 def test_all_problems_are_reported_at_once_and_bounded():
     items = [Layer(ONE, {"a": ONE, "b": 1}), Layer(jnp.ones(3), {"a": np.ones(2), "b": 1})]
-    assert [path for path, _ in refused(s.stack, items)] == [
+    assert [path for path, _ in differences(s.stack, items)] == [
         "$.kernel",
         "$.rest['a']",
         "$.rest['b']",
     ]
-    assert len(refused(s.stack, [[1.0] * 100])) == 20
+    assert len(differences(s.stack, [[1.0] * 100])) == 20
 
 
 def test_static_values_without_a_place_are_reported_for_the_whole():
@@ -215,12 +215,12 @@ def test_static_values_without_a_place_are_reported_for_the_whole():
         def tree_unflatten(cls, aux, children):
             return cls(*children, aux)
 
-    assert refused(s.stack, [Odd(ONE, 1), Odd(ONE, 2)])[0][0] == "$"
+    assert differences(s.stack, [Odd(ONE, 1), Odd(ONE, 2)])[0][0] == "$"
 
 
 @pytest.mark.parametrize("items", ["ab", {"a": 1}, 3, Layer(ONE)])
 def test_stack_takes_a_list(items):
-    with pytest.raises(TypeError, match="expected a list of pytrees"):
+    with refused(TypeError, "stack()", repr(items)):
         s.stack(items)
 
 
@@ -236,13 +236,13 @@ def test_stack_takes_a_list(items):
     ],
 )
 def test_what_cannot_be_unstacked(stacked, path):
-    ((where, _),) = refused(s.unstack, stacked)
+    ((where, _),) = differences(s.unstack, stacked)
     assert where == path
 
 
 def test_the_number_of_an_item_is_checked():
     for index in (2, -3):
-        with pytest.raises(IndexError, match="one of 2 items"):
+        with refused(IndexError, index):
             s.unstack(ONE, index)
     with pytest.raises(TypeError):
         s.unstack(ONE, "a")

@@ -17,7 +17,7 @@ import neuralqx_struct as s
 from neuralqx_struct.bundle import writing
 from neuralqx_struct.bundle.writing import PendingBundle
 from neuralqx_struct.formats import orbax_writing
-from tests.builders import FORMS, interruptions
+from tests.builders import FORMS, interruptions, refused
 from tests.preloaded import PROGRAMS, python
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
@@ -149,7 +149,7 @@ def test_methods_of_structs_take_it_too(tmp_path):
 @pytest.mark.parametrize(
     "case",
     [
-        (ValueError("RESOURCE_EXHAUSTED: no space\nand more"), s.SerializationError, "expected Orbax to write the arrays, got: RESOURCE_EXHAUSTED: no space"),
+        (ValueError("RESOURCE_EXHAUSTED: no space\nand more"), s.SerializationError, "RESOURCE_EXHAUSTED"),
         (OSError(28, "No space left on device"), OSError, "No space left on device"),
         (ZeroDivisionError("what"), ZeroDivisionError, "what"),
     ],
@@ -180,15 +180,13 @@ def test_what_can_be_told_at_once_is_raised_by_export(tmp_path):
     path = s.export({"w": jnp.zeros(3)}, tmp_path / "a")
     with pytest.raises(FileExistsError):
         s.export({"w": jnp.zeros(3)}, path, store="orbax", asynchronous=True)
-    with pytest.raises(
-        s.SerializationError, match="expected a folder for store 'orbax', got a zip"
-    ):
+    with refused(s.SerializationError, "NQX614", "orbax", "zip"):
         s.export({"w": jnp.zeros(3)}, tmp_path / "a.zip", store="orbax", asynchronous=True)
-    with pytest.raises(s.SerializationError, match="NQX430"):
+    with refused(s.SerializationError, "NQX430"):
         s.export({"w": object()}, tmp_path / "b", store="orbax", asynchronous=True)
     with pytest.raises(FileExistsError):
         s.export({"w": jnp.zeros(3)}, path, asynchronous=True)
-    with pytest.raises(s.SerializationError, match="NQX430"):
+    with refused(s.SerializationError, "NQX430"):
         s.export({"w": object()}, tmp_path / "b", asynchronous=True)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 
@@ -202,11 +200,9 @@ def test_arrays_that_are_deleted_while_they_are_looked_at(tmp_path, monkeypatch)
     monkeypatch.setattr(
         orbax_writing, "_shared", lambda held, *rest: held.delete() or original(held, *rest)
     )
-    with pytest.raises(
-        s.SerializationError, match=r"\$.arrays.w: expected an array that keeps its data"
-    ) as caught:
+    with refused(s.SerializationError, "NQX430", "$.arrays.w"):
         s.export({"w": w}, tmp_path / "a", store="orbax", asynchronous=True)
-    assert caught.value.code == "NQX430" and list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 class Gate:
@@ -279,7 +275,7 @@ def test_compressed_arrays_are_written_by_a_thread(tmp_path):
     state = {"w": np.zeros(1 << 16)}
     s.export(state, tmp_path / "a", asynchronous=True, compress=True).wait()
     assert (tmp_path / "a" / "arrays.npz").stat().st_size < 10_000
-    with pytest.raises(s.SerializationError, match="compress=False"):
+    with refused(s.SerializationError, "NQX614", "compress=False", "safetensors"):
         s.export(state, tmp_path / "b", asynchronous=True, compress=True, store="safetensors")
     assert not (tmp_path / "b").exists()
 
@@ -295,11 +291,11 @@ def test_a_failure_is_raised_by_the_next_export(tmp_path, gate, caplog):
     assert "the bundle was not written" in caplog.text
     gate.error = None
     for _ in range(2):  # one for each failure
-        with pytest.raises(s.SerializationError, match="No space left") as caught:
+        with refused(s.SerializationError, "NQX406", "No space left") as caught:
             s.export([1], tmp_path / "b")
-        assert caught.value.code == "NQX406" and "earlier export" in caught.value.__notes__[0]
+        assert "earlier export" in caught.value.__notes__[0]
     assert s.export([1], tmp_path / "b") == tmp_path / "b"
-    with pytest.raises(s.SerializationError, match="No space left"):
+    with refused(s.SerializationError, "NQX406", "No space left"):
         pending.wait()
     assert [entry.name for entry in tmp_path.iterdir()] == ["b"]
 
@@ -308,7 +304,7 @@ def test_a_failure_that_was_seen_is_not_raised_again(tmp_path, gate):
     gate.error = OSError(errno.EIO, os.strerror(errno.EIO))
     gate.open.set()
     pending = s.export({"w": np.ones(3)}, tmp_path / "a", asynchronous=True)
-    with pytest.raises(s.SerializationError, match="Input/output"):
+    with refused(s.SerializationError, "NQX406", "Input/output"):
         pending.wait()
     gate.error = None
     s.export([1], tmp_path / "a", asynchronous=True).wait()

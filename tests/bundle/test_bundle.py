@@ -24,6 +24,7 @@ from tests.builders import (
     files,
     npy,
     payload_of,
+    refused,
     simple,
     write_linked,
 )
@@ -116,9 +117,8 @@ def test_nothing_there(tmp_path):
 def test_a_future_version_says_to_upgrade(tmp_path):
     path = bundle.write(tmp_path / "c", simple())
     edit(path, lambda document: document.update(version=2))
-    with pytest.raises(SerializationError, match="reads format version 1; upgrade") as caught:
+    with refused(SerializationError, "NQX402", "$.version", "2"):
         bundle.read(path)
-    assert caught.value.code == "NQX402"
 
 
 @every(
@@ -174,7 +174,7 @@ def test_every_problem_at_once(tmp_path):
         "$.arrays.c",
     ]
     assert "NQX412" in {d.code for d in bundle.verify(path)}
-    with pytest.raises(IntegrityError, match="crc32"):
+    with refused(IntegrityError, "NQX407", "$.arrays.w", "crc32"):
         everything(_damaged(tmp_path))
 
 
@@ -215,7 +215,7 @@ def test_limits(tmp_path):
     deep = 5
     for _ in range(250):
         deep = {"__kind__": "list", "items": [deep]}
-    with pytest.raises(SerializationError, match="200 deep"):
+    with refused(SerializationError, "NQX005", "200"):
         bundle.write(tmp_path / "deep", Payload({"version": 1, "manifest": deep, "arrays": {}}, {}))
     assert not (tmp_path / "deep").exists()
 
@@ -380,7 +380,7 @@ def test_what_cannot_be_written_is_refused(tmp_path, payload, code):
 
 
 def test_an_unknown_store(tmp_path):
-    with pytest.raises(SerializationError, match="did you mean 'npz'"):
+    with refused(SerializationError, "NQX614", "npzz"):
         bundle.write(tmp_path / "c", simple(), store="npzz")
 
 
@@ -423,9 +423,8 @@ def test_seal(tmp_path, form):
         with zipfile.ZipFile(path, "w") as archive:
             for name, data in members.items():
                 archive.writestr(name, data.replace(b"colour", b"color"))
-    with pytest.raises(IntegrityError, match="seal") as caught:
+    with refused(IntegrityError, "NQX407", "$.digest", "seal"):
         bundle.read_manifest(tmp_path / form)
-    assert caught.value.code == "NQX407"
     bundle.seal(tmp_path / form)
     assert everything(path)[0]["metadata"] == {"note": "color"}
     assert bundle.verify(path) == []
@@ -475,14 +474,14 @@ def test_a_linked_document_must_fit(tmp_path):
     record = {"dtype": "int8", "shape": []}
     document["arrays"]["x"] = record
     document["manifest"]["fields"]["x"] = {"__kind__": "array", "name": "x", **record}
-    with pytest.raises(SerializationError, match="NQX409"):
+    with refused(SerializationError, "NQX409"):
         write_linked(source, tmp_path / "b", document)
     document = bundle.read_manifest(source)
     document["arrays"]["w"]["shape"] = document["manifest"]["fields"]["w"]["shape"] = [6]
-    with pytest.raises(SerializationError, match="NQX412"):
+    with refused(SerializationError, "NQX412"):
         write_linked(source, tmp_path / "b", document)
     document = bundle.read_manifest(source)
-    with pytest.raises(IntegrityError, match="NQX412"):
+    with refused(IntegrityError, "NQX412"):
         write_linked(source, tmp_path / "b", document, changed={"w": np.ones(9, np.float32)})
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 

@@ -18,7 +18,7 @@ from neuralqx_struct.bundle import BundleExistsError
 from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.manifest.payload import Payload, StoredArrays
-from tests.builders import ROOT, every, invoke, write_linked
+from tests.builders import ROOT, every, invoke, refused, write_linked
 
 FORMS = ["ckpt", "ckpt.zip"]
 WAYS = [{"store": "npz"}, {"store": "npz", "compress": True}, {"store": "safetensors"}]
@@ -170,7 +170,7 @@ def test_targets(tmp_path):
         convert(source, tmp_path / "other", overwrite=True)
     with pytest.raises(FileNotFoundError):
         convert(tmp_path / "none", tmp_path / "b")
-    with pytest.raises(SerializationError, match="expected a store among"):
+    with refused(SerializationError, "NQX614", "hdf5"):
         convert(source, tmp_path / "b", store="hdf5")
     assert not (tmp_path / "b").exists()
 
@@ -181,9 +181,8 @@ def test_damage_stops_it_and_leaves_nothing(tmp_path):
     data = bytearray((source / "arrays.npz").read_bytes())
     data[offset] ^= 1
     (source / "arrays.npz").write_bytes(data)
-    with pytest.raises(IntegrityError, match="NQX407") as caught:
+    with refused(IntegrityError, "NQX407", source / "arrays.npz"):
         convert(source, tmp_path / "b.zip")
-    assert str(source / "arrays.npz") in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
@@ -239,10 +238,8 @@ def test_the_exit_codes(tmp_path):
     assert taken.exit_code == 2 and "--overwrite" in taken.stderr
     assert invoke("convert", source, "--out", target, "--overwrite").exit_code == 0
     assert invoke("convert", tmp_path / "none", "--out", tmp_path / "c").exit_code == 2
-    refused = invoke(
-        "convert", source, "--out", tmp_path / "c", "--store", "safetensors", "--compress"
-    )
-    assert refused.exit_code == 1 and "NQX614" in refused.stdout
+    ran = invoke("convert", source, "--out", tmp_path / "c", "--store", "safetensors", "--compress")
+    assert ran.exit_code == 1 and "NQX614" in ran.stdout
     offset = bundle.read_manifest(source)["arrays"]["w"]["offset"]
     data = bytearray((source / "arrays.npz").read_bytes())
     data[offset] ^= 1

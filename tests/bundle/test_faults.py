@@ -15,7 +15,7 @@ import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.bundle import reading
 from neuralqx_struct.bundle.reading import OpenBundle
-from tests.builders import invoke
+from tests.builders import invoke, refused
 from tests.programs import replacing_writer
 
 WRITERS = {
@@ -147,9 +147,8 @@ def test_the_old_bundle_stays_on_a_full_disk(places, disk, form, store):
     path = s.export(old, disk / form, store=store)
     before = contents(path)
     new = {"w": replacing_writer.payload(2).arrays["w"]}
-    with pytest.raises(s.SerializationError, match="untouched") as caught:
+    with refused(s.SerializationError, "NQX406"):
         s.export(new, path, overwrite=True, store=store)
-    assert caught.value.code == "NQX406"
     assert contents(path) == before
     assert [entry.name for entry in disk.iterdir()] == [form]
     done = run(("convert", "SRC", "--out", "OUT", "--overwrite"), places, path)

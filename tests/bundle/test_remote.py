@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import neuralqx_struct as s
 from neuralqx_struct.places import requests
-from tests.builders import invoke
+from tests.builders import invoke, refused
 
 STATE = {"w": jnp.arange(4000.0), "b": np.arange(5), "e": np.zeros((0, 2)), "n": 3}
 URL = "memory://bucket/run/ckpt"
@@ -130,13 +130,13 @@ def test_a_payload_is_migrated_while_it_is_loaded_and_behind_urls(server):
         assert str(done.out) == out
         assert not s.verify(out) and not s.validate(out, schema)
         assert schema.load(out) == schema.load(old)
-    with pytest.raises(s.SerializationError, match="pass overwrite=True to replace it"):
+    with refused(s.SerializationError, "NQX431", "memory://v/two"):
         s.migrate("memory://v/one", "memory://v/two", schema=schema)
     s.migrate("memory://v/one", "memory://v/two", to=2, schema=schema, overwrite=True)
     assert s.inspect("memory://v/two").schema["version"] == 2
-    with pytest.raises(s.SerializationError, match="outside of memory://v/one, got the same"):
+    with refused(s.SerializationError, "NQX431", "memory://v/one"):
         s.migrate("memory://v/one", "memory://v/one", schema=schema, overwrite=True)
-    with pytest.raises(s.SerializationError, match="expected a target outside of memory://v/one"):
+    with refused(s.SerializationError, "NQX431", "memory://v/one"):
         s.migrate("memory://v/one", "memory://v/one/two", schema=schema)
     assert s.diff("memory://v/one", "schemas/vmc_state/v1.yaml") == []
 
@@ -161,13 +161,13 @@ def test_folders_of_bundles_are_migrated_behind_urls(server, tmp_path):
         assert {item.state for item in again.items} == {"skipped"}
     done = s.migrate_all(tmp_path / "new", "memory://back", schema=schema, to=1)
     assert {item.state for item in done.items} == {"migrated"}
-    for folder, out, text in (
-        ("memory://nothing", "memory://x", "got no such folder"),
-        ("memory://runs/a", "memory://x", "got a bundle"),
-        ("memory://runs", "memory://runs", "got the same"),
-        ("memory://runs", "memory://runs/new", "outside of memory://runs"),
+    for folder, out, code in (
+        ("memory://nothing", "memory://x", "NQX401"),
+        ("memory://runs/a", "memory://x", "NQX401"),
+        ("memory://runs", "memory://runs", "NQX431"),
+        ("memory://runs", "memory://runs/new", "NQX431"),
     ):
-        with pytest.raises(s.SerializationError, match=text):
+        with refused(s.SerializationError, code, folder):
             s.migrate_all(folder, out, schema=schema)
     words = ("--out", "memory://third", "--schema", "schemas/vmc_state")
     assert "3 migrated" in invoke("migrate", "memory://runs", *words).output
@@ -247,29 +247,29 @@ def test_many_arrays_are_fetched_together_and_large_ones_several_at_a_time(serve
 
 
 @pytest.mark.parametrize(
-    ("work", "code", "text"),
+    ("work", "code", "named"),
     [
-        (lambda: s.load(URL), "NQX401", "expected a bundle, got nothing"),
-        (lambda: s.load("memory://bucket"), "NQX401", "a series of the steps 2"),
-        (lambda: s.load("memory://run"), "NQX401", "steps 9, 10, which hold the bundles net, opt"),
-        (lambda: s.inspect("memory://run"), "NQX621", "steps 9, 10, which hold the bundles net"),
-        (lambda: s.load("memory://run/10"), "NQX401", "name one, such as memory://run/10/net"),
+        (lambda: s.load(URL), "NQX401", URL),
+        (lambda: s.load("memory://bucket"), "NQX401", "2"),
+        (lambda: s.load("memory://run"), "NQX401", "9, 10"),
+        (lambda: s.inspect("memory://run"), "NQX621", "9, 10"),
+        (lambda: s.load("memory://run/10"), "NQX401", "memory://run/10/net"),
+        (lambda: s.migrate("memory://run", "x"), "NQX401", "migrate_all"),
+        (lambda: s.load("memory://bucket/1"), "NQX401", "notes.txt"),
+        (lambda: s.export(1, "memory://bucket/1"), "NQX431", "memory://bucket/1"),
+        (lambda: s.export(1, "memory://bucket/1", overwrite=True), "NQX431", "memory://bucket/1"),
+        (lambda: s.export(1, "memory://bucket/2", overwrite=True), "NQX431", "memory://bucket/2"),
         (
-            lambda: s.migrate("memory://run", "x"),
-            "NQX401",
-            "migrate_all, and convert with a schema, take",
+            lambda: s.export(1, "memory://bucket/f.zip", overwrite=True),
+            "NQX431",
+            "memory://bucket/f.zip",
         ),
-        (lambda: s.load("memory://bucket/1"), "NQX401", "got one with notes.txt in it"),
-        (lambda: s.export(1, "memory://bucket/1"), "NQX431", "a folder without"),
-        (lambda: s.export(1, "memory://bucket/1", overwrite=True), "NQX431", "a folder without"),
-        (lambda: s.export(1, "memory://bucket/2", overwrite=True), "NQX431", "other program's"),
-        (lambda: s.export(1, "memory://bucket/f.zip", overwrite=True), "NQX431", "another file"),
-        (lambda: s.export(1, "memory://bucket/f.zip"), "NQX431", "another file"),
-        (lambda: s.export(1, URL, store="orbax"), "NQX614", "a folder behind a URL"),
-        (lambda: s.export(1, Path("s3://bucket/x")), "NQX401", "got the URL s3:/bucket/x as one"),
+        (lambda: s.export(1, "memory://bucket/f.zip"), "NQX431", "memory://bucket/f.zip"),
+        (lambda: s.export(1, URL, store="orbax"), "NQX614", "orbax"),
+        (lambda: s.export(1, Path("s3://bucket/x")), "NQX401", "s3:/bucket/x"),
     ],
 )
-def test_errors(server, work, code, text):
+def test_errors(server, work, code, named):
     server.files.pipe_file("/bucket/1/notes.txt", b"x")
     server.files.pipe_file("/bucket/2/manifest.json", b"{}")
     server.files.pipe_file("/bucket/f.zip", b"xy")
@@ -278,9 +278,8 @@ def test_errors(server, work, code, text):
     for item in ("9/opt", "10/net", ".11/net", "12.orbax-checkpoint-tmp/net", "10/net/deep"):
         server.files.pipe_file(f"/run/{item}/manifest.json", b"{}")
     before = server.names()
-    with pytest.raises(s.SerializationError, match=text) as caught:
+    with refused(s.SerializationError, code, named):
         work()
-    assert caught.value.code == code
     assert server.names() == before
 
 
@@ -288,11 +287,11 @@ def test_an_array_file_that_is_missing_or_replaced(server):
     s.export({"a": np.ones(2)}, URL)
     held = s.bundle.read(URL)
     s.export({"a": np.zeros(2)}, URL, overwrite=True)
-    with pytest.raises(s.SerializationError, match="to stay while it is read, got it replaced"):
+    with refused(s.SerializationError, "NQX401"):
         held.arrays["a"]
     [file] = [name for name in server.names() if "arrays" in name]
     server.files.rm_file(file)
-    with pytest.raises(s.IntegrityError, match="expected the array file arrays-.*, got none"):
+    with refused(s.IntegrityError, "NQX409", "$['a']"):
         s.load(URL)
     assert {d.code for d in s.verify(URL)} == {d.code for d in s.validate(URL)} == {"NQX409"}
 
@@ -339,7 +338,7 @@ def test_a_bundle_that_is_replaced_during_a_read_is_read_again_once(server, tmp_
     same(found, new)
     before = server.names()
     replacing(server, new, 2)
-    with pytest.raises(s.SerializationError, match="got it replaced or removed") as caught:
+    with refused(s.SerializationError, "NQX401") as caught:
         READERS[reader](tmp_path / "second")
     assert len(caught.value.diagnostics) == 1
     server.fault = None
@@ -360,7 +359,7 @@ def test_a_bundle_that_is_removed_during_a_read(server):
     server.fault = fault
     assert series.load().tolist() == [1, 1, 1]
     server.fault = fault
-    with pytest.raises(s.SerializationError, match="the complete steps are 2"):
+    with refused(s.SerializationError, "NQX401", "2"):
         series.load(1)
 
 
@@ -392,7 +391,7 @@ def test_damage_is_found(server):
     data = bytearray(server.files.cat_file(file))
     data[300] ^= 1
     server.files.pipe_file(file, bytes(data))
-    with pytest.raises(s.IntegrityError, match="crc32"):
+    with refused(s.IntegrityError, "NQX407", "$.arrays.w", "crc32"):
         s.load(URL)
     assert [d.code for d in s.verify(URL)] == ["NQX407"]
     server.files.pipe_file("/bucket/run/ckpt/arrays-0.npz", b"")
@@ -426,9 +425,8 @@ def test_without_fsspec_an_error_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     monkeypatch.chdir(tmp_path)
     for work in (functools.partial(s.export, 1), s.load, s.verify, s.validate, s.inspect, s.Series):
-        with pytest.raises(s.SerializationError, match=r"\[remote\]") as caught:
+        with refused(s.SerializationError, "NQX615", "[remote]"):
             work("s3://bucket/ckpt")
-        assert caught.value.code == "NQX615"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -439,7 +437,7 @@ def timeout(name, answer, given):
     raise TimeoutError("the server did not answer")
 
 
-def refused(name, answer, given):
+def failing(name, answer, given):
     raise OSError("500 Internal Server Error")
 
 
@@ -468,7 +466,7 @@ OTHER, OLD, TARGET = "memory://bucket/other", "memory://bucket/v1", "memory://bu
 SCHEMA = s.load_schema("schemas/vmc_state")
 
 
-FAULTS = [timeout, refused, lost, half]
+FAULTS = [timeout, failing, lost, half]
 #: Each returns, or raises one error; the last argument is a new path on the disk.
 WORKS = {
     "export": lambda _: s.export(AFTER, URL, overwrite=True),
@@ -549,11 +547,11 @@ def test_a_series_behind_a_url(server):
     assert len(server.names()) == 6
     series.save(9, {"w": np.zeros(2)}, asynchronous=True).wait()
     assert s.Series(root).steps() == [1, 4, 9]
-    with pytest.raises(s.SerializationError, match="the complete steps are 1, 4, 9"):
+    with refused(s.SerializationError, "NQX401", "1", "4", "9"):
         series.load(3)
     asked, _ = server.during(series.latest)
     assert asked == [("find", "a")]
-    with pytest.raises(s.SerializationError, match="a series of the steps"):
+    with refused(s.SerializationError, "NQX401"):
         s.load(root)
 
 
@@ -568,7 +566,7 @@ def test_of_two_writers_of_one_step_one_is_refused(server):
         return answer()
 
     server.fault = meet
-    with pytest.raises(s.SerializationError, match="got an existing one"):
+    with refused(s.SerializationError, "NQX431"):
         first.save(1, "first")
     assert first.load(1) == "second"
     first.save(2, "first")

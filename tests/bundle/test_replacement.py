@@ -28,7 +28,7 @@ from neuralqx_struct.bundle.conversion import convert
 from neuralqx_struct.bundle.storage import names_at
 from neuralqx_struct.places import atomic
 from neuralqx_struct.places.disk import BundleReadError
-from tests.builders import ROOT, bounded, every
+from tests.builders import ROOT, bounded, every, refused
 from tests.programs import replacing_writer
 
 CASES = {
@@ -307,9 +307,8 @@ def test_where_a_folder_cannot_be_held_a_replaced_one_is_reported(tmp_path, monk
         assert step_of(bundle.read(path, verify=verify)) == 1
         held = bundle.read(path, verify=verify)
         bundle.write(path, replacing_writer.payload(1), overwrite=True, store="orbax")
-        with pytest.raises(BundleReadError, match="got it replaced or removed") as caught:
+        with refused(BundleReadError, "NQX401", path):
             step_of(held)
-        assert caught.value.code == "NQX401" and str(path) in str(caught.value)
 
 
 def no_locks(*_):
@@ -342,7 +341,7 @@ def test_a_source_that_is_cut_off_is_not_copied(tmp_path, monkeypatch):
     path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1))
     with bundle.opened(path) as source:
         os.truncate(path / "arrays.npz", 1000)
-        with pytest.raises(s.IntegrityError, match=r"arrays.npz: expected \d+ more bytes"):
+        with refused(s.IntegrityError, "NQX408", path / "arrays.npz"):
             bundle.write_linked(source, tmp_path / "out", source.document)
     assert [entry.name for entry in tmp_path.iterdir()] == ["ckpt"]
 
@@ -352,10 +351,9 @@ def test_a_bundle_is_not_written_into_its_own_source(tmp_path, work):
     path = bundle.write(tmp_path / "ckpt", replacing_writer.payload(1))
     (tmp_path / "link").symlink_to(path)
     for out in (path / "sub", tmp_path / "link" / "deep" / "sub", path / ".." / "ckpt" / "x.zip"):
-        with pytest.raises(FileExistsError, match="outside of") as caught:
+        with refused(FileExistsError, "NQX431"):
             work(path, out)
-        assert caught.value.code == "NQX431"
-    with pytest.raises(FileExistsError, match="outside of"):
+    with refused(FileExistsError, "NQX431"):
         work(tmp_path / "link", path / "sub")
     assert sorted(entry.name for entry in path.iterdir()) == ["arrays.npz", "manifest.json"]
 

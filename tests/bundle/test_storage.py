@@ -19,7 +19,7 @@ from neuralqx_struct.errors import SerializationError, UntrustedError
 from neuralqx_struct.formats import files as store_files
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places.disk import BundleMissingError, BundleReadError
-from tests.builders import FORMS, everything, files, simple, write_linked
+from tests.builders import FORMS, everything, files, refused, simple, write_linked
 
 
 def test_other_tools_read_a_zip_bundle(tmp_path):
@@ -53,10 +53,8 @@ def test_no_bundles(tmp_path):
     with zipfile.ZipFile(other, "w") as archive:
         archive.writestr("thesis.txt", "x")
     for path in (text, empty, folder, other):
-        with pytest.raises(SerializationError, match=r"expected a bundle|NQX401") as caught:
+        with refused(SerializationError, "NQX401", path):
             bundle.read(path)
-        assert caught.value.code == "NQX401"
-        assert str(path) in str(caught.value)
 
 
 def test_links_and_special_files_inside_are_refused(tmp_path):
@@ -107,7 +105,7 @@ def test_only_bundles_are_overwritten(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (thesis, extension, folder, text, pipe):
-        with pytest.raises(FileExistsError, match="expected a bundle to overwrite"):
+        with refused(FileExistsError, "NQX431", path):
             bundle.write(path, simple(), overwrite=True)
         assert path.exists()
     damaged = bundle.write(tmp_path / "damaged", simple())
@@ -131,7 +129,7 @@ def test_the_umask_is_obeyed(tmp_path, form, mask):
 def test_a_failed_seal_leaves_no_file(tmp_path, monkeypatch):
     path = bundle.write(tmp_path / "c", simple())
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
-    with pytest.raises(OSError, match="no"):
+    with refused(OSError, "NQX406"):
         bundle.seal(path)
     monkeypatch.undo()
     assert sorted(p.name for p in path.iterdir()) == ["arrays.npz", "manifest.json"]
@@ -157,10 +155,10 @@ READERS = [bundle.read, bundle.read_manifest, bundle.seal]
 def test_links_that_lead_nowhere_or_in_a_circle(tmp_path, read):
     (tmp_path / "lost").symlink_to(tmp_path / "nothing")
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
-    with pytest.raises(BundleMissingError, match="a link that leads to nothing") as caught:
+    with refused(BundleMissingError, "NQX401") as caught:
         read(tmp_path / "lost")
     assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, str(tmp_path / "lost"))
-    with pytest.raises(BundleReadError, match="expected to read the bundle, got") as told:
+    with refused(BundleReadError, "NQX401") as told:
         read(tmp_path / "circle")
     assert (told.value.errno, told.value.filename) == (errno.ELOOP, str(tmp_path / "circle"))
     assert [d.code for d in bundle.verify(tmp_path / "circle")] == ["NQX401"]
@@ -188,9 +186,7 @@ def test_what_the_system_refuses_names_the_bundle_and_the_file(tmp_path, monkeyp
     assert (caught.value.errno, caught.value.filename) == (errno.EACCES, str(path))
     arrays = bundle.read(path, mmap=False).arrays
     monkeypatch.setattr(store_files, "_PREADV", lambda *_: refuse(None))
-    with pytest.raises(
-        BundleReadError, match=r"arrays\.npz: expected to read the bundle, got: Permission denied"
-    ):
+    with refused(BundleReadError, "NQX401", "arrays.npz", "Permission denied"):
         arrays["w"]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.errors import IntegrityError, MigrationError, SerializationError, StructError
 from neuralqx_struct.manifest import Limits
-from tests.builders import every
+from tests.builders import every, refused
 from tests.preloaded import PROGRAMS, python
 
 
@@ -64,7 +64,7 @@ def test_a_state_dict_is_plain_and_a_snapshot():
 
 def test_nothing_is_lost_by_an_existing_target(target):
     state().export(target)
-    with pytest.raises(FileExistsError, match="overwrite=True") as caught:
+    with refused(FileExistsError, "NQX431", target) as caught:
         State(params=1).export(target)
     assert isinstance(caught.value, SerializationError) and State.load(target) == state()
     State(params=1).export(target, overwrite=True)
@@ -138,11 +138,11 @@ def test_what_cannot_be_saved_leaves_nothing_behind(target):
 def test_the_class_must_be_the_right_one(target):
     Child(params=1).export(target)
     assert State.load(target) == Child(params=1)
-    with pytest.raises(SerializationError, match="Inner") as caught:
+    with refused(SerializationError, "NQX401", "Inner") as caught:
         Inner.load(target)
     assert caught.value.diagnostics[0].file == str(target)
     s.export([1, 2], target, overwrite=True)
-    with pytest.raises(SerializationError, match="got a list"):
+    with refused(SerializationError, "NQX401", "State"):
         State.load(target)
     assert s.load(target) == [1, 2]
     assert State.load(s.export(Child(params=2), target, overwrite=True), load_cls=Child) == Child(
@@ -167,7 +167,7 @@ def test_options(target):
     seen = []
     State.load(target, progress=lambda done, total: seen.append((done, total)), mmap=False)
     assert seen[-1][0] == seen[-1][1] > 0
-    with pytest.raises(ValueError, match="unknown="):
+    with refused(ValueError, "unknown=", "maybe"):
         State.load(target, unknown="maybe")
 
 
@@ -188,7 +188,7 @@ def test_what_was_defaulted_is_logged(target, caplog):
 
 @pytest.mark.parametrize("payload", [None, {}, {"array_data": 3}, [1]])
 def test_what_is_no_state_dict(payload):
-    with pytest.raises(SerializationError, match="state dict"):
+    with refused(SerializationError, "NQX401", "array_data"):
         s.from_state_dict(payload)
 
 
@@ -201,7 +201,7 @@ def test_versions_are_checked_in_memory_too(version):
 def test_a_wrong_array_is_caught_in_memory():
     payload = state().to_state_dict()
     payload["array_data"]["params/w"] = np.zeros((5, 5), "float32")
-    with pytest.raises(IntegrityError, match=r"float32\[4\]"):
+    with refused(IntegrityError, "NQX412", "$.arrays['params/w']", "float32[4]"):
         State.from_state_dict(payload)
 
 
@@ -262,7 +262,7 @@ class TestSchemas:
         fields = self.fields(vmc)
         fields["samples"][1, 1] = 0.5
         vmc.at(1).root(**fields).export(target)
-        with pytest.raises(MigrationError, match=r"0\.5") as caught:
+        with refused(MigrationError, "NQX213", "$.samples", "0.5") as caught:
             vmc.load(target)
         assert "samples" in str(caught.value) and str(target) in str(caught.value)
 
@@ -280,13 +280,13 @@ class TestSchemas:
             'language: "1"\nschema: lab.other\nversion: 1\nroot: A\nstructs: {A: {fields: {x: int}}}\n'
         )
         other.root(x=1).export(target)
-        with pytest.raises(SerializationError, match=r"lab\.other"):
+        with refused(SerializationError, "NQX404", "$.schema.id", "lab.other"):
             s.load_schema(vmc_folder).load(target)
 
     def test_an_edited_version_is_noticed(self, target):
         text = 'language: "1"\nschema: lab.edited\nversion: 1\nroot: A\nstructs: {A: {fields: {x: int, y: {type: int, default: 1}}}}\n'
         s.load_schema(text).root(x=1).export(target)
-        with pytest.raises(SerializationError, match="NQX405"):
+        with refused(SerializationError, "NQX405"):
             s.load_schema(text.replace("y:", "z:")).load(target)
 
 
@@ -362,7 +362,7 @@ def test_shardings_are_for_jax_arrays(tmp_path):
         abstract = s.load(tmp_path / "b", shardings=shardings, abstract=True)
         assert abstract["w"].sharding == where and abstract["w"].shape == (2,)
         assert (abstract["s"][0].sharding == where) is (shardings is where)
-    with pytest.raises(ValueError, match="shardings=: expected one sharding"):
+    with refused(ValueError, "shardings="):
         s.load(tmp_path / "b", shardings={"w": where})
 
 
@@ -372,9 +372,8 @@ def test_an_array_that_is_donated_while_it_is_written_is_told(tmp_path):
         jnp.arange(8.0), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
     )
     held = {"first": np.zeros(4), "spread": spread}
-    with pytest.raises(SerializationError, match="donate them after the export") as caught:
+    with refused(SerializationError, "NQX430"):
         s.export(held, tmp_path / "c", progress=lambda *_: spread.is_deleted() or spread.delete())
-    assert caught.value.code == "NQX430"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -449,9 +448,7 @@ def test_a_subclass_of_a_schema_class_that_adds_fields_is_a_class_of_python(targ
     assert type(Larger.load(value.export(target))) is Larger
     assert type(s.load(target)) is Larger and s.load(target) == value
     assert s.validate(target) == []
-    with pytest.raises(
-        SerializationError, match="expected .*Larger or a subclass of it, got lab.small@1:Small"
-    ):
+    with refused(SerializationError, "NQX401", "Larger", "lab.small@1:Small"):
         Larger.load(SMALL_CLASSES.Small(x=value.x, part=value.part).export(target, overwrite=True))
 
 
@@ -485,10 +482,7 @@ def test_a_subclass_with_more_fields_loads_as_the_class_of_the_schema_and_is_non
     saved = WiderOuter(inner=schema.Inner(w=weights))
     saved.export(target)
     assert type(schema.Outer.load(target)) is WiderOuter and schema.Outer.load(target) == saved
-    with pytest.raises(
-        s.ValidationError,
-        match=r"\$\.inner: expected a struct lab.nested@1:Inner, got .*WiderInner",
-    ):
+    with refused(s.ValidationError, "NQX411", "$.inner", "lab.nested@1:Inner", "WiderInner"):
         schema.Outer(inner=WiderInner(w=weights))
 
 
@@ -507,7 +501,7 @@ def deep_lists():
 def test_limits_of_an_export_are_those_of_its_readers(tmp_path, where, asynchronous):
     path = where if "://" in where else tmp_path / where
     options = {"overwrite": True, "asynchronous": asynchronous}
-    with pytest.raises(SerializationError, match="at most 200 levels") as caught:
+    with refused(SerializationError, "NQX430", "200") as caught:
         s.export(deep_lists(), path, **options)
     assert caught.value.diagnostics[0].hint.endswith("or pass limits= for more")
     limits = Limits(depth=240)
@@ -515,7 +509,7 @@ def test_limits_of_an_export_are_those_of_its_readers(tmp_path, where, asynchron
         done = s.export(deep_lists(), path, limits=limits, **options)
         if asynchronous:
             done.wait()
-    with pytest.raises(SerializationError, match="pass limits="):
+    with refused(SerializationError, "NQX005", "limits="):
         s.load(path)
     assert [d.code for d in s.validate(path)] == ["NQX005"]
     assert s.validate(path, limits=limits) == s.verify(path, limits=limits) == []
@@ -527,19 +521,18 @@ def test_limits_of_an_export_are_those_of_its_readers(tmp_path, where, asynchron
 
 @every("store", ["npz", "orbax"])
 @every(
-    ("limits", "words"),
+    ("limits", "code", "most"),
     [
-        (Limits(nodes=1), "expected at most 1 nodes"),
-        (Limits(nodes=4), "expected at most 4 nodes"),
-        (Limits(depth=1), "expected at most 1 levels"),
-        (Limits(manifest_bytes=100), "expected a manifest of at most 100 bytes"),
+        (Limits(nodes=1), "NQX430", 1),
+        (Limits(nodes=4), "NQX005", 4),
+        (Limits(depth=1), "NQX430", 1),
+        (Limits(manifest_bytes=100), "NQX005", 100),
     ],
 )
-def test_an_export_above_its_limits_writes_nothing(tmp_path, store, limits, words):
+def test_an_export_above_its_limits_writes_nothing(tmp_path, store, limits, code, most):
     tree = {"a": np.arange(3), "b": np.arange(2)}
-    with pytest.raises(SerializationError, match="pass limits=") as caught:
+    with refused(SerializationError, code, most, "limits="):
         s.export(tree, tmp_path / "ckpt", store=store, asynchronous=True, limits=limits).wait()
-    assert words in str(caught.value)
     assert not (tmp_path / "ckpt").exists()
 
 

@@ -9,6 +9,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import neuralqx_struct as s
 from neuralqx_struct.checkpoint.options import conversions
 from neuralqx_struct.dtypes import DTYPES, FAMILIES, dtype_named, dtypes_of
+from tests.builders import refused
 
 
 class Convertible(s.Struct):
@@ -88,7 +89,7 @@ def test_shards_are_converted_one_by_one(ckpt):
 def test_wide_arrays_load_without_64_bits_as_narrow_ones(tmp_path):
     with jax.enable_x64(True):
         path = s.export([jnp.arange(3.0)], tmp_path / "wide")
-    with pytest.raises(s.SerializationError, match="NQX417"):
+    with refused(s.SerializationError, "NQX417"):
         s.load(path)
     assert s.load(path, dtype={"float64": "float32"})[0].dtype == "float32"
 
@@ -103,26 +104,26 @@ def test_constant_arrays_are_converted_too():
 
 def test_whole_numbers_have_to_fit(tmp_path):
     path = s.export([np.array([1, 300])], tmp_path / "whole")
-    with pytest.raises(s.SerializationError, match=r"\$\[0\]: expected a value that int8 holds"):
+    with refused(s.SerializationError, "NQX213", "$[0]", "int8"):
         s.load(path, dtype={"integer": "int8"})
     assert s.load(path, dtype={"integer": "uint16"})[0].tolist() == [1, 300]
 
 
 REFUSED = [
-    ("int8", ValueError, "the family of floating, got 'int8'"),
-    ("float33", ValueError, "did you mean 'float32'"),
-    ({"float32": "int8"}, ValueError, "the family of float32"),
-    ({"complex64": "float32"}, ValueError, "the family of complex64"),
-    ({"number": "float32"}, ValueError, "the family of number"),
-    ({"float32": "floating"}, ValueError, "expected a dtype, got 'floating'"),
-    ({"flaoting": "float32"}, ValueError, "did you mean 'floating'"),
-    (3, TypeError, "a mapping from dtypes to dtypes, got 3"),
+    ("int8", ValueError, "int8"),
+    ("float33", ValueError, "float33"),
+    ({"float32": "int8"}, ValueError, "int8"),
+    ({"complex64": "float32"}, ValueError, "complex64"),
+    ({"number": "float32"}, ValueError, "number"),
+    ({"float32": "floating"}, ValueError, "floating"),
+    ({"flaoting": "float32"}, ValueError, "flaoting"),
+    (3, TypeError, "3"),
 ]
 
 
-@pytest.mark.parametrize(("wanted", "error", "message"), REFUSED)
-def test_other_conversions_are_refused(ckpt, wanted, error, message):
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("wanted", "error", "named"), REFUSED)
+def test_other_conversions_are_refused(ckpt, wanted, error, named):
+    with refused(error, "dtype=", named):
         Convertible.load(ckpt, dtype=wanted)
 
 
@@ -136,7 +137,7 @@ def test_conversions_run_after_the_steps_of_migrations(tmp_path):
     steps = "migrations:\n  - {from: 1, steps: [{cast: {field: x, dtype: float32, exact: false, lossy: true}}]}\n"
     (folder / "v2.yaml").write_text(first.format(2, 'x: "float32[n]"') + steps)
     report = []
-    with pytest.raises(s.SerializationError, match=r"expected float32\[n\], got bfloat16\[3\]"):
+    with refused(s.SerializationError, "NQX411", "float32[n]", "bfloat16[3]"):
         s.load_schema(folder).A.load(path, dtype="bfloat16", report=report)
     casts = [each.message for each in report if "cast" in each.message]
     assert [text.split("\n")[0] for text in casts] == [
@@ -171,7 +172,7 @@ root: A
 structs: {A: {fields: {x: "float32[]", n: {type: int, default: 0}}}}
 """)
     path = schema.A(x=jnp.float32(1)).export(tmp_path / "ckpt")
-    with pytest.raises(s.SerializationError, match=r"expected float32\[\], got bfloat16") as error:
+    with refused(s.SerializationError, "NQX411", "float32[]", "bfloat16") as error:
         schema.load(path, dtype=wanted)
     assert "dtype= made it so" in error.value.diagnostics[0].hint
     assert s.load(path, dtype=wanted, raw=True)["x"].dtype == "bfloat16"
@@ -187,7 +188,7 @@ dtypes: {compute: [float32, bfloat16]}
 structs: {A: {fields: {x: "compute[n]"}}}
 """)
     path = schema.A(x=jnp.ones(2)).export(tmp_path / "ckpt")
-    with pytest.raises(s.SerializationError, match=r"expected compute\[n\], got float16") as error:
+    with refused(s.SerializationError, "NQX411", "compute[n]", "float16") as error:
         schema.load(path, dtype="float16")
     (found,) = error.value.diagnostics
     assert found.hint.endswith("add the dtype: `dtypes: {compute: [float32, bfloat16, float16]}`")

@@ -6,7 +6,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import SchemaError
-from tests.builders import ROOT, every
+from tests.builders import ROOT, every, refused
 
 SCHEMAS = sorted(path.parent for path in ROOT.glob("schemas/*/v1.yaml"))
 
@@ -83,7 +83,7 @@ def test_hooks_and_defaults_are_those_of_a_load():
             raise AssertionError
 
     assert s.from_dict({"x": "3"}, Hooked).to_dict() == {"x": 3, "y": 2}
-    with pytest.raises(s.ValidationError, match="Hooked.x"):
+    with refused(s.ValidationError, "NQX416", "Hooked.x", "-1"):
         s.from_dict({"x": -1}, Hooked)
 
 
@@ -96,7 +96,7 @@ def test_names_that_do_not_fit_are_refused_together():
     assert hints["Head.bais"] == "did you mean 'bias'?"
     assert hints["Head.bias"] == "did you mean 'bais'?"
     wrong = {"layers": [{"v": 1}], "by_name": {"a": {"w": 1}, "b": {}}, "handel": 1}
-    with pytest.raises(s.SerializationError, match="expected a field of Layer, got 'v'") as caught:
+    with refused(s.SerializationError, "NQX414", "Layer", "v") as caught:
         s.from_dict({**model(1).to_dict(), **wrong}, Model)
     assert {(d.code, d.path) for d in caught.value.diagnostics} == {
         ("NQX415", "$.layers[0].v"),
@@ -166,15 +166,13 @@ def test_wrong_values_of_all_structs_are_refused_together(target):
 
 
 def test_schemas_that_are_not_there():
-    with pytest.raises(
-        SchemaError, match="expected a path that exists, or the identity of a schema"
-    ):
+    with refused(SchemaError, "NQX400", "lab.nothing@3"):
         s.from_dict({}, "lab.nothing@3")
-    with pytest.raises(SchemaError, match="nothing/there"):
+    with refused(SchemaError, "NQX404", "nothing/there"):
         s.from_dict({}, ROOT / "nothing" / "there")
 
 
 @pytest.mark.parametrize(("data", "target"), [({}, dict), ({}, 3), ([1], Layer), (None, Layer)])
 def test_wrong_arguments(data, target):
-    with pytest.raises(TypeError, match=r"from_dict\(\): expected a"):
+    with refused(TypeError, "from_dict()"):
         s.from_dict(data, target)

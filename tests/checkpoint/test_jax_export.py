@@ -11,7 +11,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.checkpoint.jax_export import aux_from_bytes, aux_to_bytes
-from tests.builders import every
+from tests.builders import every, refused
 from tests.preloaded import PROGRAMS, python
 
 
@@ -67,7 +67,7 @@ def test_an_exported_function_takes_and_gives_structs():
     assert type(out) is Model and type(out.b) is Other and out.size == 3 == int(size)
     assert exported.call(model.replace(cache={"other": 1}), 1.0)[0].cache == {}
     assert "Model" in str(exported.in_tree)
-    with pytest.raises(ValueError, match=r"(?s)structural differences.*Model"):
+    with pytest.raises(ValueError, match="Model"):
         exported.call(model.replace(name="b"), 2.0)
     shapes = jax.eval_shape(lambda: model)
     assert jax.export.export(jax.jit(lambda m: m))(shapes).call(model) == jax.jit(lambda m: m)(
@@ -112,56 +112,51 @@ def test_registering_twice():
 
     First, Second = define(), define()
     assert s.register_jax_export(First) is First is s.register_jax_export(First)
-    with pytest.raises(ValueError, match=r"Again: expected a class and a name.*\n.*\n.*pass name="):
+    with refused(ValueError, "Again", "name="):
         s.register_jax_export(Second)
-    with pytest.raises(ValueError, match="register each class once"):
+    with refused(ValueError, "another"):
         s.register_jax_export(First, name="another")
     assert s.register_jax_export(Second, name="test.Again2") is Second
 
 
 @pytest.mark.parametrize("cls", [int, "Model", Model(1, 2), None])
 def test_only_struct_classes_are_registered(cls):
-    with pytest.raises(TypeError, match="expected a Struct class"):
+    with refused(TypeError, "register_jax_export()"):
         s.register_jax_export(cls)
 
 
 def test_opaque_objects_of_this_process_are_refused():
     aux = jax.tree.structure(Model(1, 2, handle=object())).node_data()[1]
-    with pytest.raises(s.SerializationError, match=r"(?s)Model\.handle.*reset=True") as caught:
+    with refused(s.SerializationError, "NQX430", "Model.handle", "reset=True") as caught:
         aux_to_bytes(Model, aux)
     assert [d.code for d in caught.value.diagnostics] == ["NQX430"]
 
 
 def test_static_values_that_cannot_be_saved_are_refused():
     aux = jax.tree.structure(Model(1, 2, len)).node_data()[1]
-    with pytest.raises(s.SerializationError, match="name.*builtins:len, which is code"):
+    with refused(s.SerializationError, "NQX430", "$['name']", "builtins:len"):
         aux_to_bytes(Model, aux)
 
 
 @pytest.mark.parametrize(
-    ("data", "problem"),
+    ("data", "code", "named"),
     [
-        (b"", "as JSON"),
-        (b"\xff\x00", "as JSON"),
-        (b"[1]", "as JSON"),
-        (b"[" * 100_000, "as JSON"),
-        (b"{}", "version|manifest"),
-        (
-            json.dumps({"version": 1, "manifest": {"__kind__": "nope"}, "arrays": {}}).encode(),
-            "nope",
-        ),
+        (b"", "NQX401", "Model"),
+        (b"\xff\x00", "NQX401", "Model"),
+        (b"[1]", "NQX401", "Model"),
+        (b"[" * 100_000, "NQX401", "Model"),
+        (b"{}", "NQX610", "'version'"),
+        (b'{"version": 1, "manifest": {"__kind__": "nope"}, "arrays": {}}', "NQX613", "'nope'"),
     ],
 )
-def test_other_bytes_are_refused(data, problem):
-    with pytest.raises(s.SerializationError, match=problem):
+def test_other_bytes_are_refused(data, code, named):
+    with refused(s.SerializationError, code, named):
         aux_from_bytes(Model, data)
 
 
 def test_a_class_that_has_changed_is_refused():
     data = aux_to_bytes(Config, jax.tree.structure(Config(1)).node_data()[1])
-    with pytest.raises(
-        s.SerializationError, match=r"Model: expected the static fields name, got n, note"
-    ):
+    with refused(s.SerializationError, "NQX414", "Model", "name", "n, note"):
         aux_from_bytes(Model, data)
 
 

@@ -20,7 +20,7 @@ from flax.training.train_state import TrainState
 
 import neuralqx_struct as s
 from neuralqx_struct.trees import leaves_with_paths
-from tests.builders import every
+from tests.builders import every, refused
 
 
 class Holder(s.Struct):
@@ -163,9 +163,9 @@ def test_code_is_saved_by_name_and_given_back_by_the_caller(name, tmp_path):
     path = s.export(tree, tmp_path / "ckpt")
     [node] = s.load(path, raw=True)["code"]
     assert node == shown and s.validate(path) == [] and shown in str(s.inspect(path))
-    with pytest.raises(s.SerializationError, match=r"\$\['code'\]\[0\]: expected like=") as caught:
+    with refused(s.SerializationError, "NQX414", "$['code'][0]", "like=") as caught:
         s.load(path)
-    assert caught.value.code == "NQX414" and shown in str(caught.value)
+    assert shown in str(caught.value)
     again = s.load(path, like=tree)
     assert again["code"][0] is value and np.array_equal(again["w"], [1, 1])
     assert s.load(path, select="path:w")["code"] == [None]
@@ -203,7 +203,7 @@ def test_a_bundle_without_the_code_of_a_module_loads_like_a_new_one(tmp_path):
         "$['model'].activation",
         "$['model'].final_activation",
     ]
-    with pytest.raises(s.SerializationError, match=r"\$\['model'\].*like="):
+    with refused(s.SerializationError, "NQX411", "$['model']", "like="):
         s.load(path, like={"model": fresh, "more": fresh.activation})
 
 
@@ -380,11 +380,9 @@ def test_children_of_registered_types_have_the_keys_that_jax_gives_them(value, s
 
 
 def test_messages_name_the_keys_of_children():
-    with pytest.raises(
-        s.SerializationError, match=r"\$\['l'\]: expected a value that can be saved"
-    ):
+    with refused(s.SerializationError, "NQX430", "$['l']"):
         s.to_state_dict(flax.core.FrozenDict({"l": object()}))
     payload = s.to_state_dict(flax.core.FrozenDict({"l": jax.random.key(1)}))
     payload["manifest"]["children"][0]["impl"] = "rot13"
-    with pytest.raises(s.SerializationError, match=r"\$\['l'\]: expected the words of a rot13 key"):
+    with refused(s.SerializationError, "NQX420", "$['l']", "rot13"):
         s.from_state_dict(payload)

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import neuralqx_struct as s
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.references import class_ref
-from tests.builders import bounded, every
+from tests.builders import bounded, every, refused
 
 
 class Part(s.Struct):
@@ -43,7 +43,7 @@ def ckpt(tmp_path):
 
 
 def test_missing_values_are_those_of_the_object(ckpt):
-    with pytest.raises(s.SerializationError, match=r"\$\.logger: expected a stored value"):
+    with refused(s.SerializationError, "NQX414", "$.logger"):
         Whole.load(ckpt)
     loaded = s.load(ckpt, like=whole())
     assert loaded == whole()
@@ -97,7 +97,7 @@ def test_all_differences_are_reported_at_once(ckpt):
 )
 def test_other_trees_differ(tmp_path, saved, like, code):
     path = s.export(saved, tmp_path / "tree")
-    with pytest.raises(s.SerializationError, match=code):
+    with refused(s.SerializationError, code):
         s.load(path, like=like, trust=[__name__])
 
 
@@ -129,13 +129,13 @@ def test_arrays_lie_where_those_of_the_object_do(ckpt):
 
 
 def test_a_class_is_no_object(ckpt):
-    with pytest.raises(TypeError, match="like=: expected an object, got the class Whole"):
+    with refused(TypeError, "like=", "Whole"):
         s.load(ckpt, like=Whole)
 
 
 def test_the_class_is_that_of_the_object(tmp_path):
     path = Part(jnp.zeros(2)).export(tmp_path / "part")
-    with pytest.raises(s.SerializationError, match=f"expected {class_ref(Whole)}"):
+    with refused(s.SerializationError, "NQX401", class_ref(Whole)):
         s.load(path, like=whole())
 
 
@@ -167,10 +167,10 @@ class Odd:
 
 
 ENDLESS = {
-    "deep": (lambda: nested(5000), "at most 200 levels"),
-    "a cycle": (cycle, "at most 200 levels"),
-    "shared parts": (lambda: nested(60, 2), "at most 1000000 nodes"),
-    "a long list": (lambda: [0] * 2_000_000, "at most 1000000 nodes"),
+    "deep": (lambda: nested(5000), 200),
+    "a cycle": (cycle, 200),
+    "shared parts": (lambda: nested(60, 2), 1_000_000),
+    "a long list": (lambda: [0] * 2_000_000, 1_000_000),
 }
 
 
@@ -178,13 +178,13 @@ ENDLESS = {
 @every("beside", [{}, {1: 2, "a": 3}])
 def test_an_object_without_an_end_is_one_error(tmp_path, name, beside):
     """JAX would visit shared parts for each place, and cycles until its stack is full, of which it then loses a part."""
-    make, message = ENDLESS[name]
+    make, most = ENDLESS[name]
     path = s.export({"w": np.zeros(3)}, tmp_path / "ckpt")
     with bounded():
         for read in (lambda **given: s.load(path, **given), from_dict_of(path)):
-            with pytest.raises(s.SerializationError, match=message) as caught:
+            with refused(s.SerializationError, "NQX005", most) as caught:
                 read(like=[beside, make()] if beside else make())
-            assert [d.code for d in caught.value.diagnostics] == ["NQX005"]
+            assert len(caught.value.diagnostics) == 1
 
 
 def from_dict_of(path):
@@ -195,16 +195,15 @@ def from_dict_of(path):
 def test_larger_limits_allow_a_larger_object(tmp_path):
     path = s.export({"w": nested(150), "v": nested(150)}, tmp_path / "ckpt")
     like = {"w": nested(150), "v": nested(250)}
-    with pytest.raises(s.SerializationError, match="at most 200 levels"):
+    with refused(s.SerializationError, "NQX005", "200"):
         s.load(path, like=like)
-    with pytest.raises(s.SerializationError, match="as in like=, got 1") as caught:
+    with refused(s.SerializationError, "NQX411", "like=", "1"):
         s.load(path, like=like, limits=Limits(depth=300))
-    assert caught.value.code == "NQX411"
 
 
 def test_very_many_differences_are_cut_off(tmp_path):
     path = s.export({"w": [1, 2]}, tmp_path / "ckpt")
-    with bounded(), pytest.raises(s.SerializationError, match="got nothing") as caught:
+    with bounded(), refused(s.SerializationError, "NQX414", "$['w'][2]") as caught:
         s.load(path, like={"w": [0] * 20_000})
     found = caught.value.diagnostics
     assert len(found) == 10_001
@@ -215,6 +214,5 @@ def test_foreign_objects_whose_attributes_raise_are_differences(tmp_path):
     path = s.export({"w": np.zeros(3)}, tmp_path / "ckpt")
     array = SimpleNamespace(dtype="float64", shape=None)
     for like in ({"w": Odd()}, {"w": array}, Odd()):
-        with pytest.raises(s.SerializationError, match="as in like=") as caught:
+        with refused(s.SerializationError, "NQX411", "like="):
             s.load(path, like=like)
-        assert caught.value.code == "NQX411"

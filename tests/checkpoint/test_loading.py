@@ -20,7 +20,7 @@ from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.formats import files as store_files
 from neuralqx_struct.formats import ranges
 from neuralqx_struct.places import checksums
-from tests.builders import ROOT, every
+from tests.builders import ROOT, every, refused
 from tests.preloaded import PROGRAMS, python
 
 FORMS = ["ckpt", "ckpt.zip"]
@@ -117,7 +117,7 @@ def test_large_arrays_are_read_into_private_memory_by_pieces(
     damaged[len(damaged) // 2] ^= 1
     file.write_bytes(damaged)
     if verify:
-        with pytest.raises(IntegrityError, match=r"\$.arrays.a: expected bytes with crc32"):
+        with refused(IntegrityError, "NQX407", "$.arrays.a", "crc32"):
             s.load(path, mmap=False)
 
 
@@ -149,7 +149,7 @@ def spoil(path, name):
 
 def test_damage_elsewhere_is_not_looked_at(ckpt):
     spoil(ckpt, "w")
-    with pytest.raises(IntegrityError, match=r"\$\.arrays\.w"):
+    with refused(IntegrityError, "NQX407", "$.arrays.w"):
         s.load(ckpt)
     assert s.load(ckpt, select="path:n")["n"][3] == 3
     assert s.load(ckpt, abstract=True)["w"].shape == (4096,)
@@ -234,7 +234,7 @@ def test_x64_off_is_an_error_with_two_remedies(tmp_path):
     with jax.enable_x64(True):
         path = s.export({"w": jnp.arange(3.0)}, tmp_path / "c")
         assert s.load(path)["w"].dtype == np.float64
-    with pytest.raises(SerializationError, match="NQX417") as caught:
+    with refused(SerializationError, "NQX417") as caught:
         s.load(path)
     assert "jax_enable_x64" in str(caught.value) and "as_numpy=True" in str(caught.value)
     assert s.load(path, as_numpy=True)["w"].dtype == np.float64
@@ -343,5 +343,5 @@ def test_dtypes_that_jax_gives_as_others_are_refused(tmp_path):
     array = jnp.ones(3, ml_dtypes.int1)
     if np.asarray(array).dtype == array.dtype:
         pytest.skip("this release of JAX holds it")
-    with pytest.raises(s.SerializationError, match="numbers of int1, got bool"):
+    with refused(s.SerializationError, "NQX430", "int1"):
         s.export({"a": array}, tmp_path / "ckpt")

@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuralqx_struct as s
+from tests.builders import refused
 from tests.preloaded import PROGRAMS, python
 
 TEXT = """
@@ -131,20 +132,20 @@ def test_rules_that_do_not_fit(net):
     schema, state = net
     mesh = mesh_of(1, 4)
     cases = [
-        ({"mlp": "modle"}, ValueError, "expected axes of the mesh .data, model. for 'mlp', got 'modle'"),
-        ({"mlp": ("data", 3)}, ValueError, "for 'mlp', got"),
-        ({"mpl": "model"}, ValueError, "expected names of axes, got 'mpl'; did you mean 'mlp'"),
-        ({"mlp": "model", "embed": "model"}, ValueError, "got 'model' for 'embed' and 'mlp'"),
-        ([("mlp", "model")], TypeError, "rules=: expected a mapping"),
-    ]  # fmt: skip
-    for rules, kind, message in cases:
-        with pytest.raises(kind, match=message):
+        ({"mlp": "modle"}, ValueError, ["data", "model", "'mlp'", "'modle'"]),
+        ({"mlp": ("data", 3)}, ValueError, ["'mlp'"]),
+        ({"mpl": "model"}, ValueError, ["'mpl'", "'mlp'"]),
+        ({"mlp": "model", "embed": "model"}, ValueError, ["'model'", "'embed'", "'mlp'"]),
+        ([("mlp", "model")], TypeError, ["rules="]),
+    ]
+    for rules, kind, named in cases:
+        with refused(kind, *named):
             s.shardings(state, mesh, rules)
-    with pytest.raises(ValueError, match="did you mean 'mlp'"):
+    with refused(ValueError, "rules=", "'mpl'", "'mlp'"):
         s.shardings(schema, mesh, {"mpl": "model"})
-    with pytest.raises(TypeError, match=r"mesh=: expected a jax.sharding.Mesh, got"):
+    with refused(TypeError, "mesh=", "jax.sharding.Mesh"):
         s.shardings(state, jax.devices(), {})
-    with pytest.raises(TypeError, match="expected a schema, a Struct class or an object"):
+    with refused(TypeError, "shardings()"):
         s.shardings(int, mesh, {})
 
 
@@ -152,25 +153,21 @@ def test_every_array_that_does_not_fit_is_named(net, tmp_path):
     schema, state = net
     small = state.replace(table=jnp.ones((30, 8)), maybe=jnp.ones(16))
     rules = {"vocab": "model", "mlp": "model", "layers": ("model", "data")}
-    with pytest.raises(ValueError, match="rules=") as caught:
+    with refused(
+        ValueError, "$.table", "'vocab'", 30, "$.named.up", "'model'", "$.named.down"
+    ) as caught:
         s.shardings(small, mesh_of(1, 4), rules)
-    text = str(caught.value)
-    assert "$.table: expected a size of 'vocab' that 4 devices divide, got 30" in text
-    assert "$.named.up: expected each axis of the mesh once in an array, got 'model' for" in text
-    assert "$.named.down" in text and "$.maybe" not in text
+    assert "$.maybe" not in str(caught.value)
     path = small.export(tmp_path / "a")
-    with pytest.raises(ValueError, match=r"\$.table: expected a size") as caught:
+    with refused(ValueError, "$.table", "'vocab'", 30, "$.named.down"):
         schema.load(path, mesh=mesh_of(1, 4), rules=rules)
-    assert "$.named.down" in str(caught.value)
 
 
 def test_arrays_with_fewer_axes_than_names():
     class Dense(s.Struct):
         kernel: jax.Array = s.field(metadata={"axes": ["embed", "mlp"]})
 
-    with pytest.raises(
-        ValueError, match="expected an array with the axes embed, mlp, got the shape"
-    ):
+    with refused(ValueError, "embed, mlp", "(3,)"):
         s.shardings(Dense(kernel=jnp.ones(3)), mesh_of(1, 4), {"mlp": "model"})
 
 
@@ -179,7 +176,7 @@ def test_names_of_axes_that_are_none(axes):
     class Dense(s.Struct):
         kernel: jax.Array = s.field(metadata={"axes": axes})
 
-    with pytest.raises(TypeError, match="kernel: metadata"):
+    with refused(TypeError, "kernel"):
         s.shardings(Dense(kernel=jnp.ones(3)), mesh_of(1, 4), {"mlp": "model"})
 
 
@@ -187,13 +184,13 @@ def test_arguments_of_loads_that_exclude_each_other(net, tmp_path):
     schema, state = net
     path = state.export(tmp_path / "a")
     mesh = mesh_of(1, 4)
-    with pytest.raises(ValueError, match="got 'mpl'; did you mean 'mlp'"):
+    with refused(ValueError, "mpl", "mlp"):
         schema.load(path, mesh=mesh, rules={"mpl": "model"})
     loaded = schema.load(path, mesh=mesh, rules={"mpl": "model", "mlp": None})
     assert loaded.table.is_fully_replicated
-    with pytest.raises(ValueError, match="rules=: expected mesh= beside it"):
+    with refused(ValueError, "rules=", "mesh="):
         schema.load(path, rules={})
-    with pytest.raises(ValueError, match="mesh=: expected either mesh= or shardings="):
+    with refused(ValueError, "mesh=", "shardings="):
         schema.load(path, mesh=mesh, shardings=NamedSharding(mesh, PartitionSpec()))
 
 

@@ -1,7 +1,6 @@
 """Arrays that are spread over devices: each shard is written, checked and read by itself."""
 
 import json
-import re
 import zlib
 
 import jax
@@ -16,7 +15,7 @@ from neuralqx_struct.errors import IntegrityError
 from neuralqx_struct.formats import orbax_store as orbax
 from neuralqx_struct.formats.orbax_layout import Pieces, extent
 from neuralqx_struct.manifest.text import format_manifest
-from tests.builders import every
+from tests.builders import every, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:orbax", "ignore::DeprecationWarning")
 
@@ -180,11 +179,9 @@ def test_what_a_hook_of_the_class_makes_is_placed_at_last(tmp_path):
 
 def test_wrong_shardings_are_told_after_all(tmp_path):
     path = s.export({"w": sharded(6, 4)}, tmp_path / "a", store="orbax")
-    with pytest.raises(ValueError, match=r"shardings=: \$\['w'\]: expected a sharding that fits"):
+    with refused(ValueError, "$['w']", "shardings="):
         s.load(path, shardings=layout(("x", "y")))
-    with pytest.raises(
-        ValueError, match="expected one sharding or a prefix of the tree, got another tree"
-    ):
+    with refused(ValueError, "shardings="):
         s.load(path, shardings={"v": layout("x")})
 
 
@@ -218,21 +215,21 @@ def edit(path, change):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "wanted", "got"),
     [
-        (lambda r: r.update(chunk=[3, 2]), "expected a chunk that divides [8, 4], got [3, 2]"),
-        (lambda r: r.update(chunk=[0, 2]), "expected a chunk that divides [8, 4], got [0, 2]"),
-        (lambda r: r.update(chunk=[4]), "expected a chunk that divides [8, 4], got [4]"),
-        (lambda r: r.update(chunk=[16, 2]), "expected a chunk that divides [8, 4], got [16, 2]"),
-        (lambda r: r.update(chunk=[2, 2]), "expected 8 checksums of chunks, got 4"),
-        (lambda r: r.pop("chunk"), "expected 1 checksums of chunks, got 4"),
-        (lambda r: r.pop("chunk_crc32"), "expected 4 checksums of chunks, got 1"),
+        (lambda r: r.update(chunk=[3, 2]), [8, 4], [3, 2]),
+        (lambda r: r.update(chunk=[0, 2]), [8, 4], [0, 2]),
+        (lambda r: r.update(chunk=[4]), [8, 4], [4]),
+        (lambda r: r.update(chunk=[16, 2]), [8, 4], [16, 2]),
+        (lambda r: r.update(chunk=[2, 2]), 8, 4),
+        (lambda r: r.pop("chunk"), 1, 4),
+        (lambda r: r.pop("chunk_crc32"), 4, 1),
     ],
 )
-def test_records_whose_chunks_cannot_be(tmp_path, change, message):
+def test_records_whose_chunks_cannot_be(tmp_path, change, wanted, got):
     path = s.export({"w": sharded(8, 4)}, tmp_path / "a", store="orbax")
     edit(path, change)
-    with pytest.raises(IntegrityError, match=re.escape(message)):
+    with refused(IntegrityError, "NQX408", "$.arrays.w", wanted, got):
         s.load(path)
     assert [(d.code, d.path) for d in s.verify(path)] == [("NQX408", "$.arrays.w")]
 
@@ -254,15 +251,14 @@ def test_a_damaged_shard_is_named_and_others_are_read(tmp_path):
         record["crc32"] = Pieces.of(record).whole(4)
 
     edit(path, spoil)
-    message = "expected bytes with crc32 0x[0-9a-f]{8} at \\[0:4, 2:4\\], got 0x"
-    with pytest.raises(IntegrityError, match=message):
+    with refused(IntegrityError, "NQX407", "$.arrays.w", "crc32", "[0:4, 2:4]"):
         s.load(path, shardings=layout("x", "y"))
     (found,) = s.verify(path)
-    assert found.code == "NQX407" and re.match(message, found.message)
+    assert found.code == "NQX407" and "[0:4, 2:4]" in found.message
     arrays = bundle.read(path).arrays
     (part,) = arrays.parts("w", [(slice(1, 5), slice(0, 2))])
     assert np.array_equal(part, np.arange(32).reshape(8, 4)[1:5, :2]) and not part.flags.writeable
-    with pytest.raises(IntegrityError, match="arrays.orbax"):
+    with refused(IntegrityError, "NQX407", "$.arrays.w", "arrays.orbax"):
         list(arrays.parts("w", [(slice(3, 4), slice(3, 4))]))
     (part,) = bundle.read(path, verify=False).arrays.parts("w", [(slice(3, 4), slice(3, 4))])
     assert part.tolist() == [[15]]

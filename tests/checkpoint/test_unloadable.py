@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import neuralqx_struct as s
-from tests.builders import every
+from tests.builders import every, refused
 
 SCHEMA = """
 language: "1"
@@ -189,14 +189,13 @@ def test_a_static_value_that_was_made_unhashable(tmp_path):
     held = Held(1, n=(Key(1),))
     object.__setattr__(held.n[0], "key", [])
     for refuse in (held.rederive, held.to_state_dict, lambda: held.export(tmp_path / "c")):
-        with pytest.raises(s.StructError, match="hashable value without arrays.* 'n'") as caught:
+        with refused(s.StructError, "NQX110", "'n'"):
             refuse()
-        assert caught.value.code == "NQX110"
 
 
 def test_a_static_value_that_was_set_around_the_freeze(tmp_path):
     held = Held(1, n=1)
-    with pytest.raises(s.SerializationError, match="NQX110"):
+    with refused(s.SerializationError, "NQX110"):
         assigned(held, "n", []).export(tmp_path / "c")
     assert Held.load(assigned(held, "n", 2).export(tmp_path / "c")).n == 2
 
@@ -207,7 +206,7 @@ def test_validators_are_run_on_values_that_have_changed(tmp_path):
 
     short = Short([1])
     short.items.extend([2, 3])
-    with pytest.raises(s.SerializationError, match="NQX416") as caught:
+    with refused(s.SerializationError, "NQX416") as caught:
         short.export(tmp_path / "c")
     assert [d.path for d in caught.value.diagnostics] == ["$.items"]
     with pytest.raises(s.ValidationError):
@@ -252,7 +251,7 @@ class Hooks(s.Struct):
 def test_hooks_that_fail_for_a_stored_value_are_findings(change):
     good = Hooks(lr=1.0, text="ab").to_state_dict()
     good["manifest"]["fields"].update(change)
-    with pytest.raises(s.SerializationError, match="the hooks of Hooks accept.*Error") as caught:
+    with refused(s.SerializationError, "NQX416", "Hooks") as caught:
         s.from_state_dict(good)
     (found,) = caught.value.diagnostics
     (name,) = change
@@ -263,5 +262,5 @@ def test_hooks_that_fail_for_a_stored_value_are_findings(change):
 
 def test_hooks_that_fail_for_a_changed_value_are_findings():
     nothing = jax.tree.map(lambda leaf: None, Hooks(lr=1.0, text="ab"))
-    with pytest.raises(s.SerializationError, match="the hooks of Hooks accept"):
+    with refused(s.SerializationError, "NQX416", "Hooks"):
         nothing.to_state_dict()

@@ -14,6 +14,7 @@ from flax.training.train_state import TrainState
 
 import neuralqx_struct as s
 from neuralqx_struct.trees import leaves_with_paths
+from tests.builders import refused
 
 
 def arrays(**shapes):
@@ -64,9 +65,8 @@ def test_sizes_are_adapted_by_rules(how, old, new, total, tmp_path):
     rules = {"sizes": {"embed/*": how}}
     model, receipt = s.warm_start(path, {"embed": fresh(words=new)}, rules)
     assert float(model["embed"]["words"].sum()) == total and receipt.resized == ("embed/words",)
-    with pytest.raises(s.SerializationError, match=f"sizes that {how} can change") as caught:
+    with refused(s.SerializationError, "NQX412", how):
         s.warm_start(path, {"embed": fresh(words=(5, 2))}, rules)
-    assert caught.value.code == "NQX412"
 
 
 def test_rules_that_match_nothing_are_errors(tmp_path):
@@ -75,7 +75,7 @@ def test_rules_that_match_nothing_are_errors(tmp_path):
     with pytest.raises(s.SerializationError) as caught:
         s.warm_start(path, fresh(w=(2,)), rules)
     assert len(caught.value.diagnostics) == 3
-    with pytest.raises(s.SchemaError, match="sizes"):
+    with refused(s.SchemaError, "NQX010", "$.sizes.w", "pad", "stretch"):
         s.warm_start(path, fresh(w=(2,)), {"sizes": {"w": "stretch"}})
 
 
@@ -145,7 +145,7 @@ def test_dtypes_and_shardings_are_those_of_the_model(tmp_path):
     model, receipt = s.warm_start(path, like)
     assert model["w"].dtype == jnp.bfloat16 and model["w"].sharding == shard
     assert receipt.loaded == ("w",) and receipt.kept == ("n",)
-    with pytest.raises(s.SerializationError, match="expected a fresh value"):
+    with refused(s.SerializationError, "NQX414", "v"):
         s.warm_start(path, {"v": jax.ShapeDtypeStruct((2,), jnp.float32)})
 
 

@@ -11,7 +11,7 @@ import neuralqx_struct as s
 from neuralqx_struct.classes.compiler import classes_of, register_hook
 from neuralqx_struct.errors import SchemaError, StructError, ValidationError
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, every
+from tests.builders import doc, every, refused
 
 TEXT = """\
 language: "1"
@@ -103,11 +103,11 @@ class TestClasses:
         assert (
             spec.tags == {"trainable"} and spec.doc == "Weights." and spec.metadata["unit"] == "m"
         )
-        with pytest.raises(SchemaError, match="did you mean 'Layer'"):
+        with refused(SchemaError, "NQX280", "Layer", "Layr"):
             net["Layr"]
-        with pytest.raises(AttributeError, match="no struct"):
+        with refused(AttributeError, "Nope"):
             net.Nope
-        with pytest.raises(SchemaError, match="NQX404"):
+        with refused(SchemaError, "NQX404"):
             net.at(2)
 
     def test_one_fingerprint_one_class(self):
@@ -189,7 +189,7 @@ def test_sizes_agree_through_lists():
     assert caught.value.diagnostics[0].path == "$.layers[1].w" and "$.layers[0].w" in str(
         caught.value
     )
-    with pytest.raises(ValidationError, match="NQX413"):
+    with refused(ValidationError, "NQX413"):
         layer(net, b=jnp.zeros(7))
 
 
@@ -207,7 +207,7 @@ class TestTracing:
             return a.replace(out=a.out + jnp.nan, step=a.step + 1)
 
         assert bool(jnp.isnan(good(instance(net)).out).all())
-        with pytest.raises(ValidationError, match="NQX413"):
+        with refused(ValidationError, "NQX413"):
             jax.jit(lambda a: a.replace(out=a.out[:3]))(instance(net))
 
     def test_wide_dtypes_compare_after_canonicalisation(self):
@@ -216,7 +216,7 @@ class TestTracing:
         )
         a = instance(wide, out=np.zeros(8))
         assert jax.jit(lambda b: b.replace(step=b.step))(a).out.dtype == "float32"
-        with pytest.raises(ValidationError, match="NQX411"):
+        with refused(ValidationError, "NQX411"):
             instance(wide, out=jnp.zeros(8))
 
     def test_grad_and_vmap(self):
@@ -244,12 +244,12 @@ def test_registered_hooks():
         "rate: {", "rate: {converter: lab_half, validator: lab_small, "
     )
     net = s.load_schema(text)
-    with pytest.raises(StructError, match="register_hook"):
+    with refused(StructError, "NQX313", "register_hook", "lab_half"):
         instance(net)
     register_hook("lab_half", lambda v: min(v, 0.5))
     register_hook("lab_small", lambda v: v != 0.25)
     assert instance(net, rate=3.0).rate == 0.5
-    with pytest.raises(ValidationError, match="lab_small"):
+    with refused(ValidationError, "NQX416", "lab_small", "Net.rate", "0.25"):
         instance(net, rate=0.25)
 
 
@@ -297,18 +297,18 @@ def test_docs_reach_the_class_and_its_fields():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "named"),
     [
-        ({"names": []}, r"\$.names: expected at least 1 items, got 0"),
-        ({"names": ["a", "b", "c"]}, r"\$.names: expected at most 2 items, got 3"),
-        ({"table": {"a": 1, "b": 2}}, r"\$.table: expected at most 1 entries, got 2"),
-        ({"raw": b"abc"}, r"\$.raw: expected at most 2 bytes, got 3"),
-        ({"names": ["a", "b"]}, r"expected four < 8, got four = 8"),
+        ({"names": []}, ["$.names", 1, 0]),
+        ({"names": ["a", "b", "c"]}, ["$.names", 2, 3]),
+        ({"table": {"a": 1, "b": 2}}, ["$.table", 1, 2]),
+        ({"raw": b"abc"}, ["$.raw", 2, 3]),
+        ({"names": ["a", "b"]}, ["four < 8", "four = 8"]),
     ],
     ids=["short", "long", "dict", "bytes", "derived"],
 )
-def test_lengths_and_constraints_on_derived_fields(changes, message):
-    with pytest.raises(ValidationError, match=message):
+def test_lengths_and_constraints_on_derived_fields(changes, named):
+    with refused(ValidationError, "NQX416", *named):
         s.load_schema(DEFAULTS).Net(**changes)
 
 
@@ -343,14 +343,12 @@ def test_deprecated_fields_warn_of_values_that_are_no_default():
     cls = s.load_schema(text).R
     made = cls(x=1)  # a field that has to be given is given
     assert made.replace(rate=0.1, w=jnp.zeros(2)) == made
-    with pytest.warns(
-        DeprecationWarning, match=r"^lab\.old@1:R\.rate: expected the default .*; use lr$"
-    ) as told:
+    with pytest.warns(DeprecationWarning, match=r"lab\.old@1:R\.rate: .*use lr") as told:
         assert cls(x=1, rate=0.2).rate == 0.2
     assert [warning.filename for warning in told] == [__file__]
     with pytest.warns(
         DeprecationWarning,
-        match=r"R\.w: expected the default of a deprecated field, got another value$",
+        match=r"R\.w: ",
     ) as told:
         made.replace(w=jnp.ones(2))
     assert [warning.filename for warning in told] == [__file__]
@@ -358,13 +356,9 @@ def test_deprecated_fields_warn_of_values_that_are_no_default():
 
 def test_a_name_that_is_nearly_one_is_named(vmc_folder):
     schema = s.load_schema(vmc_folder)
-    with pytest.raises(
-        AttributeError, match=r"has no struct 'VMCstate'; did you mean 'VMCState'\?"
-    ):
+    with refused(AttributeError, "VMCstate", "VMCState"):
         schema.VMCstate
-    with pytest.raises(
-        TypeError, match=r"load_schema\(\): expected a folder, a file or text, got <Schema"
-    ):
+    with refused(TypeError, "load_schema()", repr(schema)):
         s.load_schema(schema)
 
 
@@ -381,14 +375,12 @@ def test_a_default_of_another_type_is_refused_with_its_field():
         "structs": {"A": {"fields": {"x": {"type": "float", "kind": "static", "default": ""}}}},
     }
     series = series_of([document_from_data(data, "<bundle>")])
-    with pytest.raises(SchemaError, match=r"default of test\.default@1:A\.x: expected .*float"):
+    with refused(SchemaError, "NQX107", "test.default@1:A.x"):
         classes_of(series, 1)
 
 
 def test_a_field_of_an_unlinted_document_that_no_class_can_have():
     document = doc({"fields": "int"})
-    with pytest.raises(
-        SchemaError, match="got 'fields', which is a method of every Struct"
-    ) as error:
+    with refused(SchemaError, "NQX118", "$.structs.A.fields") as error:
         classes_of(series_of([document]), 1)
     assert error.value.diagnostics[0].code == "NQX118"

@@ -23,7 +23,7 @@ from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.functions import Items
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_document
-from tests.builders import doc, every
+from tests.builders import doc, every, refused
 
 
 class Level(enum.IntEnum):
@@ -270,20 +270,15 @@ AS_DECLARED = [
     ("tuple[float, ...]", "history", (4.0, 5.0)),
 ]
 NOT_AS_DECLARED = [
-    ("int", "n / 4", "NQX411", "expected int, got 0.5"),
-    ("int", "n > 1", "NQX411", "expected int, got True"),
-    ("tuple[int]", "history", "NQX411", r"expected tuple\[int\], got a list of 2"),
-    ("Mode", "'fats'", "NQX411", "expected Mode, got 'fats'"),
-    ("int", "shape(f)", "NQX115", r"expected int, got tuple in `shape\(f\)`"),
-    ("str", "n", "NQX115", "expected str, got int in `n`"),
-    ("list[int]", "n", "NQX115", r"expected list\[int\], got int in `n`"),
-    ("list[int]", "named", "NQX115", r"expected list\[int\], got dict in `named`"),
-    (
-        "int",
-        "2 * history",
-        "NQX115",
-        r"a value for each item .*\n.*the type that the expression has",
-    ),
+    ("int", "n / 4", "NQX411", ["A.made", "int", 0.5]),
+    ("int", "n > 1", "NQX411", ["A.made", "int", True]),
+    ("tuple[int]", "history", "NQX411", ["A.made", "tuple[int]", "list"]),
+    ("Mode", "'fats'", "NQX411", ["A.made", "Mode", "fats"]),
+    ("int", "shape(f)", "NQX115", ["int", "tuple", "`shape(f)`"]),
+    ("str", "n", "NQX115", ["str", "int", "`n`"]),
+    ("list[int]", "n", "NQX115", ["list[int]", "int", "`n`"]),
+    ("list[int]", "named", "NQX115", ["list[int]", "dict", "`named`"]),
+    ("int", "2 * history", "NQX115", ["int", "`2 * history`"]),
 ]
 
 
@@ -303,24 +298,22 @@ def test_a_derived_field_has_its_declared_type(declared, expression, value):
     assert (type(found), found) == (type(value), value)
 
 
-@every(("declared", "expression", "code", "message"), NOT_AS_DECLARED)
-def test_a_derived_value_of_another_type_is_refused(declared, expression, code, message):
-    with pytest.raises(s.StructError, match=message) as caught:
+@every(("declared", "expression", "code", "named"), NOT_AS_DECLARED)
+def test_a_derived_value_of_another_type_is_refused(declared, expression, code, named):
+    with refused(s.StructError, code, *named):
         derived_value(declared, expression)
-    assert caught.value.code == code
 
 
 def test_a_static_derived_field_is_no_list():
     fields = {"f": "float32[n]", "g": {"type": "list[int]", "kind": "static", "derived": "[n]"}}
-    with pytest.raises(s.SchemaError, match="use a tuple, or remove `kind: static`"):
+    with refused(s.SchemaError, "NQX110", "list[int]"):
         s.load_schema(s.dump_schema(doc(fields)))
 
 
 def test_a_derived_field_of_arrays_has_to_be_opaque():
     fields = {"f": "float32[n]", "g": {"type": "float32[n]", "derived": "2 * f"}}
-    with pytest.raises(s.SchemaError, match="kind: opaque") as caught:
+    with refused(s.SchemaError, "NQX110", "float32[n]"):
         s.load_schema(s.dump_schema(doc(fields)))
-    assert caught.value.code == "NQX110"
     fields["g"]["kind"] = "opaque"
     schema = s.load_schema(s.dump_schema(doc(fields)))
     assert schema.A(f=np.ones(2, "float32")).g.tolist() == [2, 2]

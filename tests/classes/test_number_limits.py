@@ -11,7 +11,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.errors import has_errors
 from neuralqx_struct.tools.linting import lint
-from tests.builders import every
+from tests.builders import every, refused
 
 HOLDERS = {
     "a scalar of numpy": lambda number, dtype: np.dtype(dtype).type(number),
@@ -97,7 +97,7 @@ def test_numbers_of_arrays_are_not_remembered():
             if number <= 3:
                 schema.R(x=convert(number, np.int8))
                 continue
-            with pytest.raises(s.ValidationError, match=r"\$\.x: expected <= 3, got 4"):
+            with refused(s.ValidationError, "NQX416", "$.x", "<= 3", "4"):
                 schema.R(x=convert(number, np.int8))
 
 
@@ -130,7 +130,7 @@ def test_limits_of_stacked_structs_hold_for_each_layer(convert):
         if fine:
             assert schema.R(layers=layers).layers is layers
             continue
-        with pytest.raises(s.ValidationError, match=r"\$\.layers\.rate: expected < 1, got 1\.0"):
+        with refused(s.ValidationError, "NQX416", "$.layers.rate", "< 1", "1.0"):
             schema.R(layers=layers)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.schema.export import payload_schema
+from tests.builders import refused
 
 FIELDS = {
     "i": {"type": "int", "default": 0, "ge": 0},
@@ -120,24 +121,25 @@ def test_numpy_scalars_are_values(schema, tmp_path, field, value):
 
 
 def test_former_names_of_members_lead_to_the_new_ones(schema):
-    with pytest.raises(s.ValidationError, match="\n  quick is called fast now"):
+    with refused(s.ValidationError, "NQX421", "quick", "fast"):
         schema.A(fast=np.str_("quick"))
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG)
 def test_numpy_scalars_of_other_families_are_refused(schema, tmp_path, field, value):
-    with pytest.raises(s.ValidationError, match=rf"\$\.{field}: expected .*, got ") as error:
+    with pytest.raises(s.ValidationError) as error:
         schema.A(**{field: value})
-    message = str(error.value).partition(", got ")[2].partition("\n")[0]
+    built = [(each.code, each.path) for each in error.value.diagnostics]
     path = Plain(value).export(tmp_path / "plain")
     node = json.loads((path / "manifest.json").read_text())["manifest"]["fields"]["value"]
     state = schema.A().to_state_dict()
     state["manifest"]["fields"][field] = node
     for held in ("arrays", "array_data"):
         state[held].pop(field, None)
-    with pytest.raises(s.SerializationError, match=rf"\$\.{field}: expected") as error:
+    with pytest.raises(s.SerializationError) as error:
         s.from_state_dict(state, load_cls=schema.A)
-    assert message in str(error.value)  # as a manifest and an instance are judged alike
+    read = [(each.code, each.path) for each in error.value.diagnostics]
+    assert read == built and {path for _, path in read} == {f"$.{field}"}  # they are judged alike
     if field == "data":  # a JSON Schema cannot count the bytes of base64
         return
     with pytest.raises(jsonschema.ValidationError):
@@ -146,13 +148,13 @@ def test_numpy_scalars_of_other_families_are_refused(schema, tmp_path, field, va
 
 
 def test_verdicts_on_numpy_scalars_are_of_their_values(schema):
-    for values, bad in (
-        ({"share": np.float64(0.25)}, {"share": np.float64(2.5)}),
-        ({"mode": np.int64(1)}, {"mode": np.int64(7)}),
-        ({"i": np.int64(1)}, {"i": np.int64(8)}),
+    for values, bad, code in (
+        ({"share": np.float64(0.25)}, {"share": np.float64(2.5)}, "NQX416"),
+        ({"mode": np.int64(1)}, {"mode": np.int64(7)}, "NQX411"),
+        ({"i": np.int64(1)}, {"i": np.int64(8)}, "NQX416"),
     ):
         schema.A(**values)
-        with pytest.raises(s.ValidationError, match="expected"):
+        with refused(s.ValidationError, code):
             schema.A(**bad)
         schema.A(**values)
 
@@ -177,12 +179,12 @@ def test_static_ints_of_numpy_are_sizes():
     data["dims"] = {"n": {"equals": "heads"}}
     made = s.load_schema(json.dumps(data | {"structs": {"A": {"fields": fields}}}, indent=1))
     assert type(made.A(heads=np.int64(3), w=np.ones(3, "float32")).twice) is int
-    with pytest.raises(s.ValidationError, match="NQX413"):
+    with refused(s.ValidationError, "NQX413"):
         made.A(heads=np.int64(3), w=np.ones(2, "float32"))
 
 
 def test_constraints_see_numpy_scalars(schema):
-    with pytest.raises(s.ValidationError, match="expected i < 7"):
+    with refused(s.ValidationError, "NQX416", "i < 7"):
         schema.A(i=np.int64(8))
     made = schema.A(f=np.float64("nan"))
     state = made.to_state_dict()
@@ -208,7 +210,7 @@ def test_python_steps_take_and_give_numpy_scalars(schema, tmp_path):
     s.steps.function("tests.scalars.results")(
         lambda _: {**results({"f": np.float32(0)}), "i": np.int8(-1)}
     )
-    with pytest.raises(s.MigrationError, match="i: expected >= 0, got -1"):
+    with refused(s.MigrationError, "NQX416", "i", ">= 0", "-1"):
         s.load_schema(tmp_path / "scalars").load(path)
 
 
@@ -219,7 +221,7 @@ def test_values_of_fill_may_be_numpy_scalars(tmp_path):
     filled = s.load_schema(text)
     path = filled.A(x=0.5).export(tmp_path / "ckpt")
     assert filled.load(path, fill={"x": np.float32(0.25)}).x == 0.25
-    with pytest.raises(s.SerializationError, match="expected <= 1, got 2"):
+    with refused(s.SerializationError, "NQX416", "<= 1", "2"):
         filled.load(path, fill={"x": np.float32(2)})
 
 
@@ -265,11 +267,11 @@ def test_scalars_in_stacked_structs_have_no_leading_axis(tmp_path):
     assert len(leaves) == 2
     for place, number in ((0, np.float32(1)), (1, np.int8(1))):
         changed = jax.tree.unflatten(tree, [*leaves[:place], number, *leaves[place + 1 :]])
-        with pytest.raises(s.ValidationError, match=r"expected (int8|float32)\[n"):
+        with refused(s.ValidationError, "NQX412"):
             good.replace(layers=changed.layers)
-        with pytest.raises(s.SerializationError, match="NQX412"):
+        with refused(s.SerializationError, "NQX412"):
             changed.export(tmp_path / "ckpt")
         path = changed.export(tmp_path / f"kept{place}", check=False)
         assert {each.code for each in s.validate(path)} == {"NQX412"}
-        with pytest.raises(s.SerializationError, match="NQX412"):
+        with refused(s.SerializationError, "NQX412"):
             schema.A.load(path)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import neuralqx_struct as s
+from tests.builders import refused, stands_in
 
 SCHEMA = """
 language: "1"
@@ -74,19 +75,18 @@ def test_derived_fields(schema):
 
 
 WRONG = [
-    ({"step": 1}, "adam.step <= step, got adam.step = 2, step = 1"),
-    ({"layers": lambda layer: [layer(2), layer(2, width=4)]}, "layers.width = (3, 4)"),
-    ({"layers": lambda layer: [layer(2, rate=2.0)]}, "layers.rate = (2.0)"),
-    ({"layers": lambda layer: [layer(50)]}, "n_weights < 100, got n_weights = 150"),
-    ({"more": lambda layer: {"a": [layer(40)]}}, "got n_weights = 141"),
+    ({"step": 1}, ["adam.step <= step", "adam.step = 2", "step = 1"]),
+    ({"layers": lambda layer: [layer(2), layer(2, width=4)]}, ["layers.width = (3, 4)"]),
+    ({"layers": lambda layer: [layer(2, rate=2.0)]}, ["layers.rate = (2.0)"]),
+    ({"layers": lambda layer: [layer(50)]}, ["n_weights < 100", "n_weights = 150"]),
+    ({"more": lambda layer: {"a": [layer(40)]}}, ["n_weights = 141"]),
 ]
 
 
-@pytest.mark.parametrize(("values", "message"), WRONG, ids=[text for _, text in WRONG])
-def test_constraints(schema, values, message, tmp_path):
-    with pytest.raises(s.ValidationError, match="NQX416") as caught:
+@pytest.mark.parametrize(("values", "named"), WRONG)
+def test_constraints(schema, values, named, tmp_path):
+    with refused(s.ValidationError, "NQX416", *named):
         make(schema, **values)
-    assert message in str(caught.value)
     # A valid instance that differs in the values alone is no precedent.
     make(schema)
     with pytest.raises(s.ValidationError):
@@ -95,9 +95,8 @@ def test_constraints(schema, values, message, tmp_path):
     loose = s.load_schema(SCHEMA.partition("    constraints:")[0])
     path = make(loose, **values).export(tmp_path / "net")
     (found,) = s.validate(path, schema)
-    assert found.code == "NQX416"
-    assert message in found.message
-    with pytest.raises(s.StructError, match="NQX416"):
+    assert found.code == "NQX416" and all(stands_in(each, found.message) for each in named)
+    with refused(s.StructError, "NQX416"):
         schema.load(path)
 
 
@@ -149,7 +148,7 @@ structs:
   A: {fields: {inner: Inner}, constraints: [{expr: size(inner) < 5}]}
 """)
     schema.A(inner=schema.Inner(w=jnp.ones(3)))
-    with pytest.raises(s.ValidationError, match="size\\(inner\\) = 8"):
+    with refused(s.ValidationError, "NQX416", "size(inner) = 8"):
         schema.A(inner=schema.Inner(w=jnp.ones(8)))
 
 
@@ -174,9 +173,9 @@ structs:
         return schema.Node(n=numbers[0], below=below)
 
     assert (chain(3, 2, 1).depth, chain(3, 2, 1).total) == (3, 6)
-    with pytest.raises(s.ValidationError, match="below.n = \\(3\\)"):
+    with refused(s.ValidationError, "NQX416", "below.n = (3)"):
         chain(3, 3)
-    with pytest.raises(s.ValidationError, match="depth = 4"):
+    with refused(s.ValidationError, "NQX416", "depth = 4"):
         chain(4, 3, 2, 1)
 
 
@@ -189,7 +188,7 @@ root: A
 structs: {A: {fields: {xs: "list[float32[n]]", twice: {type: int, derived: 2 * n}}}}
 """)
     assert schema.A(xs=[jnp.ones(3)]).twice == 6
-    with pytest.raises(s.SchemaError, match="expected sizes that the arrays of A show, got n"):
+    with refused(s.SchemaError, "NQX116", "n"):
         schema.A(xs=[])
 
 
@@ -236,9 +235,9 @@ structs:
         return [schema.Layer(w=jnp.ones((3, 3)), k=2, r=jnp.float32(r)) for r in numbers]
 
     made = schema.A(stacked=s.stack(layers(2, 3)), layers=layers(1, 1), k=2)
-    with pytest.raises(s.ValidationError, match="stacked.k = 2"):
+    with refused(s.ValidationError, "NQX416", "stacked.k = 2"):
         made.replace(k=3)
-    with pytest.raises(s.ValidationError, match="expected all\\(layers.r < stacked.r\\)"):
+    with refused(s.ValidationError, "NQX416", "all(layers.r < stacked.r)"):
         made.replace(layers=layers(1, 3))
 
 
@@ -279,8 +278,8 @@ structs:
     layers = [schema.Layer(width=4)] * count
     if count < 3000:
         schema.A(layers=layers)
-        with pytest.raises(s.ValidationError, match="layers.width = "):
+        with refused(s.ValidationError, "NQX416", "layers.width"):
             schema.A(layers=[*layers, schema.Layer(width=5)])
     else:
-        with pytest.raises(s.ValidationError, match="more steps"):
+        with refused(s.ValidationError, "NQX416", "layers.width"):
             schema.A(layers=layers * 3)

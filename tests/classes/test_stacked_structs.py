@@ -12,6 +12,7 @@ import neuralqx_struct as s
 from neuralqx_struct.classes.compiler import register_hook
 from neuralqx_struct.schema.export import payload_schema
 from neuralqx_struct.schema.stubs import stub_module
+from tests.builders import refused
 
 NET = """
 language: "1"
@@ -305,16 +306,15 @@ def test_a_stacked_struct_has_subscripts():
     assert stacked[[]] == stacked[:0]
     assert jax.jit(lambda held, i: held[i])(stacked, jnp.array([0, 2])) == stacked[[0, 2]]
     for index in (3, -4, [0, 3], np.array([-4])):
-        with pytest.raises(IndexError, match="of 3 items, got -?[34]"):
+        with refused(IndexError, 3):
             stacked[index]
-    with pytest.raises(IndexError, match="one boolean for each of 3 items"):
+    with refused(IndexError, 3):
         stacked[np.array([True])]
     for index in ("a", None, (0, 1), np.array([0.5]), [[0], [1, 2]], ...):
-        with pytest.raises(TypeError, match="the number of an item, a slice, or an array"):
+        with pytest.raises(TypeError):
             stacked[index]
-    with pytest.raises(s.ValidationError, match="leading axis") as caught:
+    with refused(s.ValidationError, "NQX432", "$.up.bias"):
         blocks[0][0]  # its scale has no axes
-    assert caught.value.code == "NQX432"
 
 
 def test_no_struct_is_iterable_and_other_structs_have_no_subscripts():

@@ -17,7 +17,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.codecs.jax import DecodeOptions, StructDecoder, StructEncoder
 from neuralqx_struct.errors import SerializationError, UntrustedError
-from tests.builders import every
+from tests.builders import every, refused
 
 
 class Point(NamedTuple):
@@ -194,9 +194,8 @@ def test_x64_off_is_an_error_that_says_so():
     node = {"__kind__": "array", "name": "a", "dtype": "float64", "shape": [1], "leaf": "jax"}
     decoder = StructDecoder({"a": np.zeros(1)}, DecodeOptions())
     decoder.decode(node)
-    with pytest.raises(SerializationError, match="x64") as caught:
+    with refused(SerializationError, "NQX417", "jax_enable_x64", "as_numpy=True"):
         decoder.finish()
-    assert caught.value.code == "NQX417" and "as_numpy=True" in str(caught.value)
     assert (
         StructDecoder({"a": np.zeros(1)}, DecodeOptions(as_numpy=True)).decode(node).dtype
         == "float64"
@@ -400,25 +399,22 @@ def test_flags_with_names_come_back():
 
 def test_the_wrong_class_is_told_before_a_wrong_fill(tmp_path):
     path = Filled(1).export(tmp_path / "ckpt")
-    with pytest.raises(
-        SerializationError, match="expected .*Model or a subclass of it, got .*Filled"
-    ):
+    with refused(SerializationError, "NQX401", "Model", "Filled"):
         Model.load(path, fill={"cache": 1, "nothing": 2})
 
 
 def test_a_value_for_a_field_that_no_class_has_is_refused(tmp_path):
     path = Filled(1).export(tmp_path / "ckpt")
-    with pytest.raises(SerializationError, match="fields in fill=, got 'cash'") as caught:
+    with refused(SerializationError, "NQX415", "fill=", "cash") as caught:
         Filled.load(path, fill={"cache": 5, "cash": 2})
-    assert caught.value.code == "NQX415" and "cache" in caught.value.diagnostics[0].hint
+    assert "cache" in caught.value.diagnostics[0].hint
     assert Filled.load(path, fill={"cache": 5}).cache == 5
 
 
 @pytest.mark.parametrize("reading", [{}, {"abstract": True}, {"select": lambda path, leaf: True}])
 def test_a_field_without_any_value_is_asked_for(reading):
-    with pytest.raises(SerializationError, match="fill=") as caught:
+    with refused(SerializationError, "NQX414", "$.cache", "fill="):
         round_trip(Filled(1), **reading)
-    assert caught.value.code == "NQX414" and caught.value.diagnostics[0].path == "$.cache"
     assert round_trip(Filled(1), fill={"cache": 5}, **reading).cache == 5
 
 
@@ -451,7 +447,7 @@ def test_failures_of_registered_functions_keep_their_cause():
         "aux": 1,
     }
     decoder.decode({"__kind__": "list", "items": [pair]})
-    with pytest.raises(SerializationError, match="IndexError") as caught:
+    with refused(SerializationError, "NQX414", "$[0]", "IndexError") as caught:
         decoder.finish()
     assert (
         isinstance(caught.value.__cause__, IndexError)
@@ -599,6 +595,6 @@ def test_the_attributes_of_attrs_and_dataclasses_are_read_from_them():
 
 
 def test_a_class_that_declares_nothing_needs_names():
-    with pytest.raises(TypeError, match=r"got one that declares no fields; pass its attributes"):
+    with refused(TypeError, "Undeclared", "node_fields=", "static_fields="):
         s.register_attrs_type(type("Undeclared", (), {}))
     assert s.register_attrs_type(type("Static", (), {}), static_fields=["n"])

@@ -19,7 +19,7 @@ from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest.check import check_manifest
 from neuralqx_struct.manifest.kinds import KINDS
 from neuralqx_struct.printing import MOST_BITS
-from tests.builders import every
+from tests.builders import every, refused
 
 
 def round_trip(value):
@@ -177,43 +177,41 @@ BOX = Codec(
     lambda node, d: Boxed(),
 )
 REFUSED = {
-    "object": (object(), "can be saved"),
-    "function": (len, "can be saved"),
-    "array of objects": (np.array([object()]), "Python objects"),
-    "structured": (np.zeros(1, [("a", "i4")]), "structured"),
-    "longdouble": (np.zeros(1, np.longdouble), "platforms"),
-    "longdouble scalar": (np.longdouble(1), "platforms"),
-    "void array": (np.zeros(1, "V3"), "can be stored"),
-    "void scalar": (np.void(b"abc"), "can be stored"),
-    "masked": (np.ma.array([1], mask=[True]), "mask"),
-    "loop": (LOOP, "contains itself"),
-    "deep": (DEEP, "levels"),
-    "zone": (dt.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")), "fixed offset"),
-    "fold": (dt.time(1, fold=1), "fixed offset"),
-    "path of another kind": (Below("a"), "this system"),
-    "half a surrogate pair": ("\ud800", "Unicode text"),
-    "key without text": ({"\udfff": np.zeros(1)}, "Unicode text"),
-    "file name without text": (pathlib.Path("a\udcff"), "Unicode text"),
-    "matrix": (np.zeros(2).view(Units), "plain array"),
-    "factory": (defaultdict(lambda: 0), "whose factory is one of"),
-    "factory without hash": (defaultdict(Unhashable()), "whose factory is one of"),
-    "arrays in a set": ({Boxed()}, "hold arrays"),
-    "chain of maps": (ChainMap({}), "can be saved"),
-    "text of another kind": (Word("a"), "can be saved"),
-    "enum without classes": (Color.RED, "can be saved"),
+    "object": (object(), "builtins.object"),
+    "function": (len, "len"),
+    "array of objects": (np.array([object()]), "object"),
+    "structured": (np.zeros(1, [("a", "i4")]), "<i4"),
+    "longdouble": (np.zeros(1, np.longdouble), np.dtype(np.longdouble)),
+    "longdouble scalar": (np.longdouble(1), np.dtype(np.longdouble)),
+    "void array": (np.zeros(1, "V3"), "V3"),
+    "void scalar": (np.void(b"abc"), "V3"),
+    "masked": (np.ma.array([1], mask=[True]), "value.mask"),
+    "loop": (LOOP, "$['a'][1][0]"),
+    "deep": (DEEP, 200),
+    "zone": (dt.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")), "UTC"),
+    "fold": (dt.time(1, fold=1), "fold=1"),
+    "path of another kind": (Below("a"), "Below"),
+    "half a surrogate pair": ("\ud800", r"\ud800"),
+    "key without text": ({"\udfff": np.zeros(1)}, r"\udfff"),
+    "file name without text": (pathlib.Path("a\udcff"), r"a\udcff"),
+    "matrix": (np.zeros(2).view(Units), "Units"),
+    "factory": (defaultdict(lambda: 0), "<lambda>"),
+    "factory without hash": (defaultdict(Unhashable()), "Unhashable"),
+    "arrays in a set": ({Boxed()}, "set"),
+    "chain of maps": (ChainMap({}), "ChainMap"),
+    "text of another kind": (Word("a"), "Word"),
+    "enum without classes": (Color.RED, "Color"),
 }
 
 
 @every("case", REFUSED)
 def test_what_cannot_be_saved_is_refused_with_its_path(case):
-    value, fragment = REFUSED[case]
+    value, named = REFUSED[case]
     encoder = Encoder(PLAIN_CODECS.extended([BOX]))
     encoder.encode({"a": [1, value]})
-    with pytest.raises(SerializationError, match=fragment) as caught:
+    with refused(SerializationError, "NQX430", named) as caught:
         encoder.finish()
-    assert caught.value.code == "NQX430" and caught.value.diagnostics[0].path.startswith(
-        "$['a'][1]"
-    )
+    assert caught.value.diagnostics[0].path.startswith("$['a'][1]")
 
 
 @every("base", [str, int, float, complex, bytes, dict, list, tuple])
@@ -265,7 +263,7 @@ def test_nodes_without_meaning(node):
 def test_full_is_read_and_never_written():
     node = {"__kind__": "full", "dtype": "float32", "shape": [2, 2], "value": 1.5}
     assert Decoder(PLAIN_CODECS, {}).decode(node).tolist() == [[1.5, 1.5], [1.5, 1.5]]
-    with pytest.raises(TypeError, match="no value is written"):
+    with refused(TypeError, 1):
         PLAIN_CODECS.by_kind["full"].encode(1, Encoder(PLAIN_CODECS))
 
 
@@ -314,5 +312,5 @@ def test_integers_have_a_largest_size():
         == []
     )
     encoder.encode([2**MOST_BITS])
-    with pytest.raises(SerializationError, match="of at most 332192 bits"):
+    with refused(SerializationError, "NQX430", "$[0]", "332192"):
         encoder.finish()

@@ -10,6 +10,7 @@ from neuralqx_struct.codecs import jax as all_codecs
 from neuralqx_struct.codecs.nodes import Codec
 from neuralqx_struct.manifest.kinds import NodeKind, Shown, register_kind, unregister_kind
 from neuralqx_struct.manifest.models import Decimal, Record
+from tests.builders import refused
 
 FIRST = """
 language: "1"
@@ -96,7 +97,7 @@ def test_its_node_is_validated(tmp_path):
 
 
 def test_without_the_codec_the_value_is_refused(tmp_path):
-    with pytest.raises(s.SerializationError, match="Fraction"):
+    with refused(s.SerializationError, "NQX430", "$[0]", "Fraction"):
         s.export([HALF], tmp_path / "ckpt")
 
 
@@ -104,7 +105,7 @@ def test_a_file_of_an_unknown_kind_is_refused(tmp_path, fractions):
     path = s.export([HALF], tmp_path / "ckpt")
     unregister_kind(FRACTION.kind)
     assert [d.code for d in s.validate(path)] == ["NQX613"]
-    with pytest.raises(s.SerializationError, match="node kind"):
+    with refused(s.SerializationError, "NQX613", "$.manifest.items[0].__kind__"):
         s.inspect(path)
     register_kind(FRACTION.kind)
 
@@ -118,5 +119,5 @@ def test_a_record_that_lacks_a_member_is_an_error_at_once(missing):
 
 
 def test_a_kind_without_a_codec_is_an_error():
-    with pytest.raises(TypeError, match="fraction"):
+    with refused(TypeError, "fraction"):
         all_codecs.CODECS.require(["list", "fraction"])

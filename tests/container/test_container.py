@@ -19,7 +19,7 @@ from neuralqx_struct.errors import SerializationError, ValidationError
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.registration import register_attrs_type, register_pytree_type
-from tests.builders import every
+from tests.builders import every, refused
 
 
 @derive(containers=["mean", "spread"], keep=["name"])
@@ -173,12 +173,12 @@ def test_traverse_deep_with_the_identity_changes_nothing_and_agrees_with_reduce_
 @every(
     ("returned", "got"),
     [
-        (None, "a NoneType for a int"),
-        (3, "a int for a int"),
-        ("ab", "a str for a int"),
-        ([1, 2], "a list for a int"),
-        (np.ones(2), "a ndarray for a int"),
-        ((1, 2, 3), "a tuple of 3 for a int"),
+        (None, "NoneType"),
+        (3, "int"),
+        ("ab", "str"),
+        ([1, 2], "list"),
+        (np.ones(2), "ndarray"),
+        ((1, 2, 3), "tuple"),
     ],
 )
 def test_functions_that_return_no_pair_are_named(walk, name, returned, got):
@@ -186,10 +186,8 @@ def test_functions_that_return_no_pair_are_named(walk, name, returned, got):
         return returned
 
     for obj in ((1, 2), 1):
-        with pytest.raises(TypeError) as caught:
+        with refused(TypeError, f"{name}()", "forgetful", got):
             walk(obj, 0, forgetful)
-        assert f"{name}(): expected a pair (new value, new acc) of " in str(caught.value)
-        assert f"forgetful, got {got}\n  return both" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["traverse", "traverse_deep", "reduce", "reduce_deep"])
@@ -327,9 +325,7 @@ def test_a_class_whose_constructor_needs_arguments_cannot_reset():
         def __init__(self, a):
             self.a, self.other = a, 1
 
-    with pytest.raises(
-        ValidationError, match=r"expected a default for other, got none: Needy\(\) needs arguments"
-    ):
+    with refused(ValidationError, "NQX414", "Needy()"):
         jax.tree.leaves(Needy(1))
 
 
@@ -373,56 +369,42 @@ def test_paths_of_derived_classes_name_their_fields():
 
 
 def test_containers_are_required_and_must_be_a_list():
-    with pytest.raises(TypeError, match="expected the containers by keyword, got neither"):
+    with refused(TypeError, "derive()", "containers"):
         derive()
-    with pytest.raises(
-        TypeError,
-        match=r"got <class '.*Point'> in their place\n  name the attributes that hold arrays",
-    ):
+    with refused(TypeError, "Point", "derive()"):
         derive(Point)
-    with pytest.raises(
-        TypeError, match="expected a list of attribute names as containers, got 'mean'"
-    ):
+    with refused(TypeError, "derive()", "mean"):
         derive(containers="mean")
-    with pytest.raises(TypeError, match="expected a list of attribute names as keep, got 3"):
+    with refused(TypeError, "derive()", "3"):
         derive(containers=["a"], keep=3)
-    with pytest.raises(TypeError, match="expected a list of attribute names as containers"):
+    with refused(TypeError, "derive()", "[1]"):
         derive(containers=[1])
 
 
 @pytest.mark.parametrize(
-    ("decorate", "error", "message"),
+    ("decorate", "error", "named"),
     [
-        (
-            lambda: derive(containers=["a"], keep=["a"]),
-            ValueError,
-            "each attribute once, got a twice",
-        ),
-        (lambda: derive(containers=["x"])(Point), ValueError, "not registered yet"),
-        (
-            lambda: derive(containers=["w"])(State),
-            TypeError,
-            "containers of a Struct are its node fields",
-        ),
-        (lambda: derive(containers=["w"])(3), TypeError, "expected a plain class, got 3"),
+        (lambda: derive(containers=["a"], keep=["a"]), ValueError, "a"),
+        (lambda: derive(containers=["x"])(Point), ValueError, "Point"),
+        (lambda: derive(containers=["w"])(State), TypeError, "State"),
+        (lambda: derive(containers=["w"])(3), TypeError, 3),
         (
             lambda: derive(containers=["kernal"])(
                 dataclasses.make_dataclass("K", [("kernel", Any, 0)])
             ),
             ValueError,
-            "expected fields, got 'kernal'; did you mean 'kernel'?",
+            "kernal",
         ),
         (
             lambda: derive(containers=["name"], serialize=1, deserialize=2),
             TypeError,
-            "a function as serialize, got 1",
+            "serialize",
         ),
     ],
 )
-def test_misuse_of_derive_is_refused(decorate, error, message):
-    with pytest.raises(error) as caught:
+def test_misuse_of_derive_is_refused(decorate, error, named):
+    with refused(error, named):
         decorate()
-    assert message in str(caught.value)
 
 
 class Named:
@@ -432,19 +414,19 @@ class Named:
 
 def test_a_name_that_the_class_does_not_have_is_an_error_of_its_first_instance():
     made = derive(containers=["zz"])(type("Misspelt", (Named,), {}))
-    with pytest.raises(ValidationError, match="expected the attributes that derive.* 'zz'"):
+    with refused(ValidationError, "NQX414", "derive", "zz"):
         jax.tree.leaves(made())
 
 
 def test_a_container_that_is_not_there_is_named():
     broken = object.__new__(Estimate)
     broken.mean = 1.0
-    with pytest.raises(ValidationError, match="'spread', 'name'"):
+    with refused(ValidationError, "NQX414", "Estimate", "spread", "name"):
         jax.tree.leaves(broken)
 
 
 def test_kept_values_must_be_static():
-    with pytest.raises(ValidationError, match="static field 'name', got a list"):
+    with refused(ValidationError, "NQX110", "Estimate.name", "list"):
         jax.tree.leaves(Estimate(1.0, name=["a"]))
 
 
@@ -498,31 +480,21 @@ def test_classes_registered_by_functions_come_back():
 
 @pytest.mark.parametrize("leaf", [1.0, "text", None, np.ones(2)])
 def test_leaves_cannot_be_serialized(leaf):
-    with pytest.raises(TypeError, match="which is a leaf"):
+    with refused(TypeError, "serialize()"):
         container.serialize(leaf)
 
 
 @pytest.mark.parametrize(
-    ("cls", "items", "metadata", "message"),
+    ("cls", "items", "metadata", "got"),
     [
-        (
-            State,
-            [("w", 1)],
-            None,
-            r"deserialize\(\): expected the kept attributes of State by name as metadata, got a NoneType\n  pass the three",
-        ),
-        (
-            Estimate,
-            [],
-            [1],
-            "expected the kept attributes of Estimate by name as metadata, got a list",
-        ),
-        (dict, [1], None, "dict: expected pairs of key and container, got 1 among them"),
-        (State, [("w", 1, 2)], {}, r"expected pairs .* got \('w', 1, 2\) among them"),
+        (State, [("w", 1)], None, "NoneType"),
+        (Estimate, [], [1], "list"),
+        (dict, [1], None, 1),
+        (State, [("w", 1, 2)], {}, ("w", 1, 2)),
     ],
 )
-def test_what_serialize_cannot_have_given_is_refused(cls, items, metadata, message):
-    with pytest.raises(TypeError, match=message):
+def test_what_serialize_cannot_have_given_is_refused(cls, items, metadata, got):
+    with refused(TypeError, cls.__name__, got):
         container.deserialize(cls, items, metadata)
 
 
@@ -530,40 +502,32 @@ def test_subclasses_of_derived_classes_are_derived_themselves():
     class Narrow(Estimate):
         pass
 
-    with pytest.raises(
-        TypeError,
-        match=r"got a Narrow, which is a leaf\n  a subclass of Estimate is a class of its own",
-    ):
+    with refused(TypeError, "Narrow", "Estimate"):
         container.serialize(Narrow(1.0))
     derive(containers=["mean"], keep=["name"])(Narrow)
     assert container.serialize(Narrow(1.0))[0] is Narrow
 
 
 @pytest.mark.parametrize(
-    ("serialize", "deserialize", "error", "message"),
+    ("serialize", "deserialize", "error", "named"),
     [
         (
             lambda obj: [("x", obj.x)],
             None,
             SerializationError,
-            "Hooked: expected .* from serialize=, got a list",
+            ("NQX430", "Hooked", "list"),
         ),
-        (lambda obj: ([("x", obj.x)],), None, SerializationError, "got a tuple"),
-        (
-            lambda obj: ([obj.x], None),
-            None,
-            TypeError,
-            "Hooked: expected pairs of key and container, got 1.0 among them",
-        ),
+        (lambda obj: ([("x", obj.x)],), None, SerializationError, ("NQX430", "Hooked", "tuple")),
+        (lambda obj: ([obj.x], None), None, TypeError, ("Hooked", 1.0)),
         (
             None,
             lambda items, metadata: dict(items),
             SerializationError,
-            "expected an instance of Hooked .* got a dict",
+            ("NQX401", "Hooked", "dict"),
         ),
     ],
 )
-def test_hooks_that_do_not_keep_to_the_protocol(serialize, deserialize, error, message):
+def test_hooks_that_do_not_keep_to_the_protocol(serialize, deserialize, error, named):
     @derive(
         containers=["x"],
         serialize=serialize or (lambda obj: ([("x", obj.x)], None)),
@@ -573,12 +537,12 @@ def test_hooks_that_do_not_keep_to_the_protocol(serialize, deserialize, error, m
         def __init__(self, x=1.0):
             self.x = x
 
-    with pytest.raises(error, match=message):
+    with refused(error, *named):
         container.deserialize(*container.serialize(Hooked()))
 
 
 def test_what_is_no_container_type_cannot_be_deserialized():
-    with pytest.raises(TypeError, match="expected a type of container"):
+    with refused(TypeError, "deserialize()"):
         container.deserialize(int, [], None)
 
 
@@ -590,9 +554,8 @@ def test_what_is_no_container_type_cannot_be_deserialized():
     ],
 )
 def test_removed_fields_are_an_error_that_names_them(cls, items, metadata, wrong):
-    with pytest.raises(SerializationError, match="which it does not have") as caught:
+    with refused(SerializationError, "NQX415", cls.__name__, items[-1][0]) as caught:
         container.deserialize(cls, items, metadata)
-    assert caught.value.code == "NQX415"
     assert len(caught.value.diagnostics) == wrong
 
 
@@ -610,11 +573,8 @@ def test_new_fields_get_their_default():
 
 @pytest.mark.parametrize("cls", [Point, State])
 def test_a_new_field_without_default_is_an_error(cls):
-    with pytest.raises(
-        SerializationError, match="expected a stored value or a default, got neither"
-    ) as caught:
+    with refused(SerializationError, "NQX414", cls.__name__):
         container.deserialize(cls, [], {})
-    assert caught.value.code == "NQX414"
 
 
 def test_a_derived_class_is_saved_with_the_fields_it_declares():
@@ -639,7 +599,7 @@ def test_a_derived_class_is_exported_and_loaded(tmp_path):
 def test_stored_derived_classes_are_checked_on_the_way_in():
     state = checkpoint.to_state_dict(Estimate(1.0))
     state["manifest"]["payload"] = 3
-    with pytest.raises(SerializationError, match="expected the fields of Estimate, got a int"):
+    with refused(SerializationError, "NQX401", "Estimate"):
         checkpoint.from_state_dict(state)
 
 
@@ -674,19 +634,19 @@ def test_lazy_containers_are_converted_on_the_way_in():
 
 
 def test_conversions_are_registered_once_and_must_convert():
-    with pytest.raises(ValueError, match="register_lazy knows"):
+    with refused(ValueError, "register_lazy"):
         container.register_lazy(Samples, lambda samples: 0)
 
-    with pytest.raises(TypeError, match="expected a type, got 'x'"):
+    with refused(TypeError, "x", "register_lazy()"):
         container.register_lazy("x", list)
-    with pytest.raises(TypeError, match="expected a function that converts Samples, got 3"):
+    with refused(TypeError, "Samples", "3"):
         container.register_lazy(Samples, 3)
 
     class Stuck:
         pass
 
     container.register_lazy(Stuck, lambda stuck: stuck)
-    with pytest.raises(TypeError, match="got Stuck again"):
+    with refused(TypeError, "Stuck", "to_container()"):
         container.to_container(Stuck())
 
 
@@ -709,7 +669,7 @@ def test_numpy_arrays_keep_their_dtype_also_without_x64():
 
 
 def test_templates_name_every_leaf_without_shape():
-    with pytest.raises(TypeError, match=r"\$\['a'\] is a str, \$\['b'\]\.w is a object"):
+    with refused(TypeError, "$['a']", "$['b'].w"):
         container.to_template({"a": "x", "b": State(object())})
 
 
@@ -721,7 +681,7 @@ def test_templates_of_dicts_whose_keys_have_no_order():
     turned = {0: 5, (1, 2): 4, "s": State({"a": (jnp.zeros(2), None), 2: 0.5})}
     assert container.compatible(obj, turned) and container.compatible(turned, template)
     assert not container.compatible(obj, {**turned, 0: 1.5})
-    with pytest.raises(TypeError, match=r"\$\['x'\] is a str"):
+    with refused(TypeError, "$['x']", "to_template()"):
         container.to_template({1: 1, "x": "text"})
 
 

@@ -16,7 +16,7 @@ from neuralqx_struct.documents import instance_checks as instances
 from neuralqx_struct.documents.instance_checks import InstanceCheck, see_value
 from neuralqx_struct.errors import ValidationError
 from neuralqx_struct.schema.conformance import conform
-from tests.builders import cases, every
+from tests.builders import cases, every, refused
 
 TEXT = """\
 language: "1"
@@ -253,11 +253,11 @@ def test_the_usual_is_walked_once(walks):
 def test_containers_that_changed_meanwhile_are_looked_at_again():
     net = Net(w=jnp.zeros(2), items=[1], table={"a": (1,)}, layers=[inner()])
     net.items.append("two")
-    with pytest.raises(ValidationError, match=r"\$\.items\[1\]"):
+    with refused(ValidationError, "NQX411", "$.items[1]"):
         net.replace(step=1)
     net.items.pop()
     net.layers.append(inner(3))
-    with pytest.raises(ValidationError, match="d = 2 was fixed by"):
+    with refused(ValidationError, "NQX413", "$.layers[1].w", "d = 2"):
         net.replace(step=1)
     net.layers.pop()
     assert net.replace(step=1).step == 1
@@ -266,7 +266,7 @@ def test_containers_that_changed_meanwhile_are_looked_at_again():
 def test_what_jax_put_into_structs_inside_is_looked_at():
     net = Net(w=jnp.zeros(2), inner=inner())
     other = jax.tree.map(lambda x: x.astype(jnp.int32) if isinstance(x, jax.Array) else x, net)
-    with pytest.raises(ValidationError, match=r"\$\.inner\.w: expected float32"):
+    with refused(ValidationError, "NQX411", "$.inner.w", "float32"):
         net.replace(inner=other.inner)
 
 
@@ -279,14 +279,14 @@ def test_tracers_have_signatures_of_their_own(schema, walks):
         mine = net
         for _ in range(3):
             mine = mine.replace(w=mine.w * w)
-        with pytest.raises(ValidationError, match="expected float32"):
+        with refused(ValidationError, "NQX411", "$.w", "float32"):
             mine.replace(w=bad)
         return mine.w
 
     walks.clear()
     assert grown(jnp.ones(2), jnp.zeros(3, jnp.int32)).shape == (2,)
     assert len(walks) <= 4
-    with pytest.raises(ValidationError, match="d = 2 was fixed"):
+    with refused(ValidationError, "NQX413", "$.inner.w", "d = 2"):
         jax.jit(lambda w: net.replace(w=w, inner=alike(inner(3), schema)).w)(jnp.ones(2))
 
 
@@ -312,7 +312,7 @@ def test_numbers_inside_arrays_are_looked_at_every_time(walks):
     data = s.load_schema(text)
     net = data.Net(w=jnp.zeros(2))
     for _ in range(2):
-        with pytest.raises(ValidationError, match="isfinite"):
+        with refused(ValidationError, "NQX416", "isfinite", "size(w)"):
             net.replace(w=jnp.array([0.0, jnp.nan]))
         assert net.replace(w=jnp.ones(2)).w.tolist() == [1, 1]
     assert len(walks) >= 8
@@ -422,7 +422,7 @@ def test_construction_and_replace_say_the_same_as_the_walk(name):
                         make()
                 else:
                     assert getattr(make(), name) is value or name == "width"
-    with pytest.raises(TypeError, match="got 'wdth'; did you mean 'width'"):
+    with refused(TypeError, "wdth", "width"):
         sound.replace(wdth=1)
 
 
@@ -488,22 +488,19 @@ def test_what_a_condition_compared_is_told():
         "$: expected sum(rates) < 1, got rates = (0.5, 1.0), sum(rates) = 1.5 [NQX416]",
     ]
     # Numbers wait for values while JAX traces; what is counted does not.
-    with pytest.raises(ValidationError, match=r"len\(layers\) = 1, n_layers = 2"):
+    with refused(ValidationError, "NQX416", "len(layers) = 1", "n_layers = 2"):
         jax.jit(lambda net: net.replace(layers=net.layers[:1], x=net.x * 9))(good)
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("value", "named"),
     [
-        ({"table": {1: ()}}, r"\$\.table: expected dict.*, got a dict with keys that are not str"),
-        (
-            {"layers": [3]},
-            r"\$\.layers\[0\]: expected a struct .*, got 3 \[NQX411\]\n  give a value of the declared",
-        ),
+        ({"table": {1: ()}}, ["$.table", "dict[str, tuple[int, ...]]"]),
+        ({"layers": [3]}, ["$.layers[0]", "lab.instances@1:Inner", 3]),
     ],
 )
-def test_what_is_something_else_is_called_by_its_name(value, message):
-    with pytest.raises(ValidationError, match=message):
+def test_what_is_something_else_is_called_by_its_name(value, named):
+    with refused(ValidationError, "NQX411", *named):
         Net(
             **{"w": jnp.zeros(2), "inner": inner(), "items": [1], "free": "one", "where": Path("a")}
             | value

@@ -26,7 +26,7 @@ from neuralqx_struct.struct import Struct
 from neuralqx_struct.struct.registration import register_class
 from neuralqx_struct.tools.linting import lint_document
 from neuralqx_struct.types import type_names
-from tests.builders import every
+from tests.builders import every, refused
 
 # --- text: generated documents -------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ def test_the_text_starts_with_the_modeline_and_uses_shorthands():
 
 @pytest.mark.parametrize("what", [3, "text", int])
 def test_only_documents_schemas_and_struct_classes_have_text(what):
-    with pytest.raises(TypeError, match="expected a Document, a Schema or a Struct class"):
+    with refused(TypeError, "Document", "dump_schema()"):
         dump_schema(what)
 
 
@@ -583,9 +583,8 @@ def test_names_that_the_language_lacks_are_an_error():
     class Wide(Struct):
         größe: int
 
-    with pytest.raises(SchemaError, match="expected a name") as caught:
+    with refused(SchemaError, "NQX118", "$.structs.Wide.fields['größe']"):
         schema_of(Wide)
-    assert caught.value.code == "NQX118"
 
 
 def test_a_document_that_no_default_can_mend_is_an_error():
@@ -593,12 +592,12 @@ def test_a_document_that_no_default_can_mend_is_an_error():
         a: int = field(aliases=["x"])
         b: int = field(aliases=["x"])
 
-    with pytest.raises(SchemaError, match="expected each alias once"):
+    with refused(SchemaError, "NQX123", "x"):
         schema_of(Twice)
 
 
 def test_only_struct_classes_have_a_schema():
-    with pytest.raises(TypeError, match="expected a Struct class or a tree, got <class"):
+    with refused(TypeError, "schema_of()"):
         schema_of(int)
 
 
@@ -695,7 +694,7 @@ def test_a_class_with_jaxtyping_and_the_class_of_its_schema_take_the_same_values
     built = load_schema(dump_schema(Model))
     layer = built.Dense(w=jnp.ones((2, 3)), b=jnp.zeros(3))
     assert built.Model(layers=[layer]).step == 0
-    with pytest.raises(ValidationError, match="n_out"):
+    with refused(ValidationError, "NQX413", "$.b", "n_out"):
         built.Dense(w=jnp.ones((2, 3)), b=jnp.zeros(2))
     assert built.Dense.__doc__ == "A layer."
 

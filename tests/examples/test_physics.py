@@ -86,12 +86,12 @@ def test_the_matrix_free_product_is_the_matrix_product() -> None:
 
 @pytest.mark.parametrize("n_sites", [-1, 1, ising.MAX_SITES + 1])
 def test_chains_of_impossible_length_are_refused(n_sites: int) -> None:
-    with pytest.raises(ValueError, match=f"expected 2 to {ising.MAX_SITES}, got {n_sites}"):
+    with pytest.raises(ValueError, match=f"n_sites: .*{ising.MAX_SITES}.*{n_sites}"):
         ising.exact_energy(n_sites, 1.0)
 
 
 def test_lanczos_says_when_it_did_not_converge() -> None:
-    with pytest.raises(ArithmeticError, match="in 2 iterations"):
+    with pytest.raises(ArithmeticError, match="1e-07.*2"):
         ising.exact_energy(8, 1.0, max_iterations=2)
 
 
@@ -382,9 +382,7 @@ def test_logger_and_progress_see_every_step_under_its_number() -> None:
 
 def test_a_run_that_diverges_says_so() -> None:
     broken = start_v1(lr=1e30)
-    with pytest.raises(
-        FloatingPointError, match=r"step \d: expected a finite energy, got nan\n.*lr=1e\+30"
-    ):
+    with pytest.raises(FloatingPointError, match=r"(?s)step \d: .*nan.*lr=1e\+30"):
         train.train(broken, train.V1, 5)
 
 

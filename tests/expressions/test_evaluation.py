@@ -19,7 +19,7 @@ from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.fieldspec import field
 from neuralqx_struct.struct import Struct
-from tests.builders import cases, every
+from tests.builders import cases, every, refused
 
 
 def codes(text, names=None):
@@ -154,13 +154,12 @@ def test_a_long_expression_is_shortened_in_messages():
 def test_the_budget_counts_steps():
     expression = parse("+".join(["1"] * 50))
     assert evaluate(expression, {}, budget=99) == 50
-    with pytest.raises(SchemaError, match="within its budget") as caught:
+    with refused(SchemaError, "NQX507"):
         evaluate(expression, {}, budget=98)
-    assert caught.value.code == "NQX507"
     assert evaluate(parse("max(x)"), {"x": list(range(5000))}) == 4999
-    with pytest.raises(SchemaError, match="within its budget"):
+    with refused(SchemaError, "NQX507"):
         evaluate(parse("max(x)"), {"x": list(range(10**6))})
-    with pytest.raises(SchemaError, match="within its budget"):
+    with refused(SchemaError, "NQX507"):
         evaluate(parse("all(x)"), {"x": "a" * 20_000})
 
 
@@ -369,7 +368,7 @@ def test_the_size_of_a_struct_is_that_of_all_its_arrays():
     )
     assert evaluate(parse("size(x)"), {"x": inner}) == 6
     assert evaluate(parse("size(x) + 1"), {"x": outer}) == 6 + 6 + 4 + 2 + 1
-    with pytest.raises(SchemaError, match="expected an array, a sequence or a number"):
+    with refused(SchemaError, "NQX115", "size"):
         evaluate(parse("size(x)"), {"x": Inner})
 
 

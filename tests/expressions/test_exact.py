@@ -19,7 +19,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.expressions import parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.exact import limits_of
-from tests.builders import every
+from tests.builders import every, refused
 
 NUMPY = [
     "bool",
@@ -133,7 +133,7 @@ def test_arithmetic_with_a_number(array, number, symbol, first, limit):
     try:
         expected = [op(number, item) if first else op(item, number) for item in items]
     except ZeroDivisionError:
-        with pytest.raises(SchemaError, match="other than zero"):
+        with refused(SchemaError, "NQX115"):
             evaluate(parse(f"sum({text})"), names)
         return
     assert evaluate(parse(f"min({text})"), names) == min(expected)
@@ -173,7 +173,7 @@ def test_results_are_arrays_of_the_library_and_the_dtype():
         assert type(made) is type(array)
         assert made.dtype == np.int8
         assert made.tolist() == [3, 5]
-        with pytest.raises(SchemaError, match="whole numbers that int8 holds, got 100 to 200"):
+        with refused(SchemaError, "NQX115", "int8", "100", "200"):
             evaluate(parse("100 * x"), {"x": array})
         assert evaluate(parse("x / 4"), {"x": array}).tolist() == [0.25, 0.5]
 
@@ -275,7 +275,7 @@ def test_schemas_take_and_give_the_same_for_numpy_and_jax(tmp_path):
         assert made.total == 10 * sum(numbers)
         path = made.export(tmp_path / f"{convert.__module__} {numbers[0]}")
         assert s.validate(path, schema) == []
-        with pytest.raises(s.ValidationError, match=r"sum\(tokens\) = 98301"):
+        with refused(s.ValidationError, "NQX416", "sum(tokens) = 98301"):
             schema.R(tokens=convert(np.full(3, 32767, np.int16)))
 
 
@@ -303,5 +303,5 @@ def test_derived_arrays_have_the_declared_dtype(convert):
         values = found if isinstance(found, tuple) else (made.total, made.mean, made.twice)
         assert [str(value.dtype) for value in values] == ["int32", "float32", "int32"]
         assert [value.tolist() for value in values] == [3, 1.5, [2, 4]]
-    with pytest.raises(s.ValidationError, match=r"expected int32\[\], got 2147483648"):
+    with refused(s.ValidationError, "NQX411", "int32[]", "2147483648"):
         schema.R(x=convert(np.array([2**31 - 1, 1], np.int32)))

@@ -21,7 +21,7 @@ from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.sizes import linear_form
 from neuralqx_struct.types.text import parse_type
-from tests.builders import bounded, cases, every
+from tests.builders import bounded, cases, every, refused
 
 
 def codes(text, names=None):
@@ -99,16 +99,16 @@ def test_an_expression_is_a_record():
 def test_from_ast_makes_the_same_checks():
     subscript = ast.parse("float32[2*(n), f(x).y]", mode="eval").body.slice
     assert from_ast(subscript.elts[0]) == parse("2 * n")
-    with pytest.raises(SchemaError, match="attribute access at column 16"):
+    with refused(SchemaError, "NQX114", "16"):
         from_ast(subscript.elts[1])
     negative = ast.BinOp(ast.Constant(-3), ast.Pow(), ast.Constant(2))
     assert from_ast(negative).text == "(-3) ** 2"
     assert evaluate(from_ast(negative), {}) == evaluate(parse("(-3) ** 2"), {}) == 9
-    with pytest.raises(SchemaError, match="letters, digits"):
+    with refused(SchemaError, "NQX114", "naïve"):
         from_ast(ast.Name("naïve"))
-    with pytest.raises(SchemaError, match=r"expected the name of a function"):
+    with refused(SchemaError, "NQX114"):
         from_ast(ast.parse("f(x)(y)", mode="eval").body)
-    with pytest.raises(SchemaError, match=r"without names for len\(\)"):
+    with refused(SchemaError, "NQX114", "len()"):
         from_ast(ast.parse("len(x, obj=y)", mode="eval").body)
 
 
@@ -305,7 +305,7 @@ def test_all_problems_of_one_text_at_once():
 
 def test_a_text_is_expected():
     for other in (12, None, b"n", ["n"]):
-        with pytest.raises(SchemaError, match="expected an expression as text"):
+        with refused(SchemaError, "NQX114"):
             parse(other)
 
 

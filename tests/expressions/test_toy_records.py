@@ -12,6 +12,7 @@ from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.expressions.functions import FUNCTIONS, Function
 from neuralqx_struct.expressions.operators import OPERATORS, Operator
 from neuralqx_struct.schema.sizes import linear_form
+from tests.builders import refused
 
 SCHEMA = """
 language: "1"
@@ -47,9 +48,9 @@ def test_parse_print_and_evaluate():
     assert expression.text == "isqrt(n) @ (3 + 1)"
     assert parse(expression.text) == expression
     assert evaluate(expression, {"n": 40}) == 12
-    with pytest.raises(SchemaError, match="did you mean 'isqrt'"):
+    with refused(SchemaError, "NQX116", "isqrt"):
         parse("isqr(n)")
-    with pytest.raises(SchemaError, match="expected one argument for isqrt"):
+    with refused(SchemaError, "NQX114", "isqrt", "2"):
         parse("isqrt(n, 2)")
 
 
@@ -61,21 +62,21 @@ def test_schemas(tmp_path):
     schema = s.load_schema(SCHEMA)
     made = schema.A(n=17, x=s.example(schema.A, dims={"n": 17}).x)
     assert (made.root, made.x.shape) == (4, (4,))
-    with pytest.raises(s.ValidationError, match=r"expected isqrt\(n\) > 1, got isqrt\(n\) = 1"):
+    with refused(s.ValidationError, "NQX416", "isqrt(n) > 1", "isqrt(n) = 1"):
         s.example(schema.A, dims={"n": 2})
     path = made.export(tmp_path / "ckpt")
     assert s.validate(path, schema) == []
     assert s.load(path, load_cls=schema.A) == made
-    with pytest.raises(s.SchemaError, match="NQX115"):
+    with refused(s.SchemaError, "NQX115"):
         s.load_schema(SCHEMA.replace("isqrt(n) > 1", "isqrt('four') > 1"))
 
 
 def test_afterwards_the_language_is_as_before():
     del FUNCTIONS["isqrt"], OPERATORS[ast.MatMult]
     try:
-        with pytest.raises(SchemaError, match="isqrt"):
+        with refused(SchemaError, "NQX116", "isqrt"):
             parse("isqrt(n)")
-        with pytest.raises(SchemaError, match="NQX114"):
+        with refused(SchemaError, "NQX114"):
             parse("n @ 2")
     finally:
         FUNCTIONS["isqrt"] = OPERATORS[ast.MatMult] = None

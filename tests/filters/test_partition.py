@@ -20,6 +20,7 @@ from neuralqx_struct.filters.partition import (
     split_leaves,
 )
 from neuralqx_struct.paths import FieldName
+from tests.builders import refused
 
 PATHS = st.lists(st.sampled_from(["a", "b", "bias", 0, 1]), min_size=1, max_size=4).map(tuple)
 LEAVES = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(max_size=3), st.booleans())
@@ -125,11 +126,11 @@ def test_thousands_of_unmatched_leaves_stay_readable():
 
 
 def test_the_rest_comes_last():
-    with pytest.raises(ValueError, match="only as the last filter"):
+    with refused(ValueError, "NQX010", "filters[0]", ..., 1):
         split_leaves([], ..., int)
-    with pytest.raises(TypeError, match=r"filters\[1\]: expected"):
+    with refused(TypeError, "filters[1]", "int 3"):
         split_leaves([], int, 3)
-    with pytest.raises(TypeError, match="filter: expected"):
+    with refused(TypeError, "filter", "int 3"):
         matches([], 3, None)
 
 

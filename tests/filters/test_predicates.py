@@ -49,6 +49,7 @@ from tests.builders import (
     Tagged,
     every,
     named,
+    refused,
 )
 
 
@@ -127,7 +128,7 @@ def test_rest_comes_last_as_in_nnx(literals):
     except ValueError:
         expected = ValueError
     if expected is ValueError:
-        with pytest.raises(ValueError, match="only as the last filter"):
+        with refused(ValueError, "NQX010"):
             filters_to_predicates(literals)
     else:
         assert filters_to_predicates(literals) == tuple(map(to_predicate, literals))
@@ -359,7 +360,7 @@ def test_operators_take_literals_on_both_sides():
     assert int | tag == Any(int, "a")
     assert ("x", "y") | tag == Any(("x", "y"), "a")
     assert is_zero & tag == All(is_zero, "a")
-    with pytest.raises(TypeError, match="expected a class, tag, predicate"):
+    with refused(TypeError, "All[1]", "int 1"):
         tag & 1
 
 
@@ -396,90 +397,62 @@ class Pair(typing.NamedTuple):
 
 
 @every(
-    ("make", "message"),
+    ("make", "named"),
     [
         (
             lambda: to_predicate("tag:decay & !path:bias"),
-            r"filter: expected a tag, got str 'tag:decay.*\n  a str is one tag: write filters.parse\('tag:decay",
+            ["filter", "filters.parse('tag:decay & !path:bias')"],
         ),
-        (lambda: to_predicate("!(tag:a)"), r"filters.parse\('!\(tag:a\)'\)"),
-        (
-            lambda: to_predicate(1.5),
-            "filter: expected a class, tag, predicate, tuple or list of these, .*, got float 1.5",
-        ),
-        (lambda: to_predicate(1), "got int 1"),
-        (lambda: to_predicate({"a"}), "got set {'a'}"),
-        (lambda: to_predicate({"a": 1}), "got dict"),
-        (lambda: to_predicate(np.arange(3)), "got ndarray"),
-        (lambda: to_predicate(("a", [2])), r"Any\[0\]: expected .* got int 2"),
-        (lambda: All("a", 2), r"All\[1\]: expected"),
-        (lambda: Not(2), "Not: expected"),
-        (lambda: filters_to_predicates(["a", 2]), r"filters\[1\]: expected"),
-        (
-            lambda: filters_to_predicates("ab"),
-            "filters: expected a sequence of filters, got str 'ab'",
-        ),
-        (
-            lambda: filters_to_predicates(...),
-            "filters: expected a sequence of filters, got ellipsis",
-        ),
+        (lambda: to_predicate("!(tag:a)"), ["filter", "filters.parse('!(tag:a)')"]),
+        (lambda: to_predicate(1.5), ["filter", "float 1.5"]),
+        (lambda: to_predicate(1), ["filter", "int 1"]),
+        (lambda: to_predicate({"a"}), ["filter", "set {'a'}"]),
+        (lambda: to_predicate({"a": 1}), ["filter", "dict"]),
+        (lambda: to_predicate(np.arange(3)), ["filter", "ndarray"]),
+        (lambda: to_predicate(("a", [2])), ["Any[0]", "int 2"]),
+        (lambda: All("a", 2), ["All[1]", "int 2"]),
+        (lambda: Not(2), ["Not", "int 2"]),
+        (lambda: filters_to_predicates(["a", 2]), ["filters[1]", "int 2"]),
+        (lambda: filters_to_predicates("ab"), ["filters", "str 'ab'"]),
+        (lambda: filters_to_predicates(...), ["filters", "ellipsis"]),
         (
             lambda: to_predicate(lambda value: True),
-            r"expected a predicate that is called as predicate\(path, value\)",
+            ["predicate(path, value)", "lambda path, value: f(value)"],
         ),
-        (lambda: to_predicate(lambda value: True), r"write lambda path, value: f\(value\)"),
-        (
-            lambda: to_predicate(callable_of_one),
-            r"value alone write lambda path, value: callable_of_one\(value\)",
-        ),
-        (lambda: to_predicate(lambda path, value, more: True), r"it takes \(path, value, more\)"),
-        (lambda: to_predicate(list[int]), "expected a plain class"),
-        (lambda: to_predicate(typing.Union[int, None]), "for a union use a tuple"),  # noqa: UP007
-        (lambda: to_predicate(int | str), "for a union use a tuple"),
-        (lambda: OfType("int"), "OfType: expected a class"),
-        (
-            lambda: OfType(NotRuntime),
-            "OfType: expected a class that isinstance.*\n.*runtime_checkable",
-        ),
-        (lambda: TypeName(int), "TypeName: expected the name of a class"),
-        (lambda: WithTag({"a"}), "WithTag: expected a tag"),
-        (lambda: PathContains(["a"]), "PathContains: expected one path key"),
-        (lambda: PathIn("params"), "PathIn: expected paths as tuples of keys, got str 'params'"),
-        (lambda: PathIn(("a", ["b"])), "PathIn: expected hashable keys in a path, got list"),
-        (lambda: PathGlob(("a",)), "PathGlob: expected a glob"),
-        (lambda: Kind(1), "Kind: expected node, static or opaque, got int 1"),
-        (lambda: DType(np.float32), "DType: expected the name of a dtype"),
-        (lambda: parse(...), "parse: expected the text"),
+        (lambda: to_predicate(callable_of_one), ["lambda path, value: callable_of_one(value)"]),
+        (lambda: to_predicate(lambda path, value, more: True), ["(path, value, more)"]),
+        (lambda: to_predicate(list[int]), ["filter", "list[int]"]),
+        (lambda: to_predicate(typing.Union[int, None]), ["filter", "tuple"]),  # noqa: UP007
+        (lambda: to_predicate(int | str), ["filter", "tuple"]),
+        (lambda: OfType("int"), ["OfType", "str 'int'"]),
+        (lambda: OfType(NotRuntime), ["OfType", "isinstance()", "runtime_checkable"]),
+        (lambda: TypeName(int), ["TypeName", int]),
+        (lambda: WithTag({"a"}), ["WithTag", {"a"}]),
+        (lambda: PathContains(["a"]), ["PathContains", ["a"]]),
+        (lambda: PathIn("params"), ["PathIn", "str 'params'"]),
+        (lambda: PathIn(("a", ["b"])), ["PathIn", ["b"]]),
+        (lambda: PathGlob(("a",)), ["PathGlob", ("a",)]),
+        (lambda: Kind(1), ["Kind", "node, static or opaque", "int 1"]),
+        (lambda: DType(np.float32), ["DType", np.float32]),
+        (lambda: parse(...), ["parse", "ellipsis"]),
     ],
 )
-def test_misuse_is_a_type_error(make, message):
-    with pytest.raises(TypeError, match=f"(?s){message}"):
+def test_misuse_is_a_type_error(make, named):
+    with refused(TypeError, *named):
         make()
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "named"),
     [
-        (
-            lambda: Kind("nod"),
-            "Kind: expected node, static or opaque, got 'nod'.*did you mean 'node'",
-        ),
-        (
-            lambda: DType("complex"),
-            "DType: expected a dtype name .* got 'complex'.*did you mean 'complexfloating'",
-        ),
-        (
-            lambda: filters_to_predicates([..., "a", ...]),
-            r"filters\[0\]: expected Ellipsis only as the last filter, got 2",
-        ),
-        (
-            lambda: filters_to_predicates(["a", True, "a"]),
-            r"filters\[1\]: expected True only as the last filter, got 1",
-        ),
+        (lambda: Kind("nod"), ["Kind", "'nod'", "'node'"]),
+        (lambda: DType("complex"), ["DType", "'complex'", "'complexfloating'"]),
+        (lambda: filters_to_predicates([..., "a", ...]), ["filters[0]", ..., 2]),
+        (lambda: filters_to_predicates(["a", True, "a"]), ["filters[1]", True, 1]),
     ],
 )
-def test_misuse_is_a_value_error(make, message):
-    with pytest.raises(ValueError, match=f"(?s){message}"):
+def test_misuse_is_a_value_error(make, named):
+    with refused(ValueError, "NQX010", *named):
         make()
 
 

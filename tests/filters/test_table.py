@@ -31,7 +31,18 @@ from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.filters.predicates import dtype_name, innermost_kind, tags_of
 from neuralqx_struct.filters.table import type_names, unmatched_parts
 from neuralqx_struct.paths import FieldName
-from tests.builders import OPAQUE, PLAIN, STATIC, TRAINED, UNKNOWN, VALUES, State, Tagged, every
+from tests.builders import (
+    OPAQUE,
+    PLAIN,
+    STATIC,
+    TRAINED,
+    UNKNOWN,
+    VALUES,
+    State,
+    Tagged,
+    every,
+    refused,
+)
 
 
 def is_big(path, value):
@@ -228,7 +239,7 @@ def test_a_partial_load_of_nothing_is_an_error(ckpt, select, expected):
         assert {d.code for d in caught.value.diagnostics} == {"NQX426"} and isinstance(
             caught.value, ValueError
         )
-    with pytest.raises(FilterError, match="NQX426"):
+    with refused(FilterError, "NQX426"):
         s.from_state_dict(
             s.to_state_dict(Net(w=jnp.ones(2), mask=jnp.zeros(1, jnp.int8))), select=select
         )
@@ -264,10 +275,7 @@ def test_inspecting_nothing_is_an_error(ckpt):
     assert str(caught.value) == (
         f"{ckpt}: filter: expected a leaf whose path matches 'msk/*', got none among 3 [NQX426]\n  did you mean 'mask/*'?"
     )
-    with pytest.raises(
-        FilterError,
-        match=r"no leaf here has a tag; bundles have tags and kinds of classes that have a sch",
-    ):
+    with refused(FilterError, "NQX426", "filter", "trainable"):
         s.inspect(ckpt, "tag:trainable")
     report = []
     assert len(s.inspect(ckpt, "path:w | path:v", report=report).rows) == 1

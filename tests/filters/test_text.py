@@ -22,7 +22,7 @@ from neuralqx_struct.filters import (
 from neuralqx_struct.filters.partition import Selection
 from neuralqx_struct.filters.records import quoted
 from neuralqx_struct.filters.table import unmatched_parts
-from tests.builders import TEXT_FILTERS, bounded, every
+from tests.builders import TEXT_FILTERS, bounded, every, refused
 
 
 @given(TEXT_FILTERS)
@@ -149,15 +149,15 @@ def test_an_empty_text_is_no_filter(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "most"),
     [
-        ("a" * 200_001, "at most 200,000 characters"),
-        ("path:" + "*" * 1001, "at most 1000"),
-        (" | ".join(["tag:a"] * 1_001), "at most 1,000 terms, got 'tag:a'"),
+        ("a" * 200_001, "200,000"),
+        ("path:" + "*" * 1001, "1000"),
+        (" | ".join(["tag:a"] * 1_001), "1,000"),
     ],
 )
-def test_texts_and_globs_have_a_limit(text, problem):
-    with pytest.raises(FilterError, match=problem):
+def test_texts_and_globs_have_a_limit(text, most):
+    with refused(FilterError, "NQX010", most):
         parse(text)
 
 
@@ -169,7 +169,7 @@ def test_many_terms_on_many_leaves_are_bounded(term):
         assert not any(selection(path, leaf) for path, leaf in leaves)
         assert len(selection.findings("filter")) == 20
     selection.asked *= 50
-    with pytest.raises(FilterError, match="at most 20,000,000 tests"):
+    with refused(FilterError, "NQX010", "20,000,000"):
         for path, leaf in leaves:
             selection(path, leaf)
 

@@ -10,7 +10,7 @@ from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.trees import leaves_with_paths
-from tests.builders import bounded, same
+from tests.builders import bounded, refused, same
 
 
 class Model(equinox.Module):
@@ -78,7 +78,7 @@ def test_names_are_positions_without_like(saved):
         assert list(file.arrays) == [str(place) for place in range(8)]
         assert same(file.arrays["1"].read(), np.asarray(MODEL.small))
         assert file.arrays["2"].dtype == "<V1"
-        with pytest.raises(SerializationError, match=r"(?s)got <V1.*like=\{'layers.0.weight'"):
+        with refused(SerializationError, "NQX411", "<V1", "like={'layers.0.weight'"):
             file.arrays["2"].read()
     assert [d.code for d in formats.verify(saved)] == ["NQX411"]
 
@@ -91,38 +91,35 @@ def test_pairs_of_dtype_and_shape(saved):
 
 
 DIFFERENT = {
-    "dtype": ({"weight": ("int32", (2, 3))}, r"weight: expected int32\[2, 3\] as in like="),
-    "shape": ({"weight": ("float32", (3, 2))}, r"got float32\[2, 3\] \[NQX412\]"),
+    "dtype": ({"weight": ("int32", (2, 3))}, ["NQX411", "$.arrays.weight", "int32[2, 3]"]),
+    "shape": ({"weight": ("float32", (3, 2))}, ["NQX412", "$.arrays.weight", "float32[2, 3]"]),
     "several": (
         {"weight": ("int32", (3,)), "steps": 1.5},
-        r"(?s)weight.*NQX411.*weight.*NQX412.*steps: expected a number like 1.5, got int64\[\]",
+        ["NQX411", "$.arrays.weight", "NQX412", "$.arrays.steps", 1.5, "int64[]"],
     ),
-    "size": ({"tiny": ("bfloat16", (2,))}, "tiny: expected bfloat16"),
-    "more": ({"more": 1}, r"expected 9 arrays and numbers as in like=, got 8 \[NQX409\]"),
-    "fewer": ({"scale": None}, r"expected 7 arrays and numbers as in like=, got 8 \[NQX410\]"),
+    "size": ({"tiny": ("bfloat16", (2,))}, ["NQX411", "$.arrays.tiny", "bfloat16[2]"]),
+    "more": ({"more": 1}, ["NQX409", "$.arrays", 9, 8]),
+    "fewer": ({"scale": None}, ["NQX410", "$.arrays", 7, 8]),
 }
 
 
-@pytest.mark.parametrize(("change", "message"), DIFFERENT.values(), ids=DIFFERENT)
-def test_other_models(saved, change, message):
-    with pytest.raises(IntegrityError, match=message):
+@pytest.mark.parametrize(("change", "named"), DIFFERENT.values(), ids=DIFFERENT)
+def test_other_models(saved, change, named):
+    with refused(IntegrityError, *named):
         formats.opened(saved, like=names_of(MODEL) | change)
 
 
 @pytest.mark.parametrize(
-    ("like", "message"),
+    ("like", "named"),
     [
-        (
-            Model,
-            r"(?s)expected like= with arrays, shapes .*got .*Model.*pass the model, jax.eval_sh",
-        ),
-        ({"a": (1,)}, r"\$.like.a: expected an array, a pair of dtype and shape, or a number"),
-        ({"a": ("float33", (1,)), "b": (1,)}, r"(?s)like.a: .*like.b: "),
-        ({"a": jax.ShapeDtypeStruct((), jax.random.key(0).dtype)}, "like.a: expected an array"),
+        (Model, ["like=", Model]),
+        ({"a": (1,)}, ["$.like.a"]),
+        ({"a": ("float33", (1,)), "b": (1,)}, ["$.like.a", "float33", "$.like.b"]),
+        ({"a": jax.ShapeDtypeStruct((), jax.random.key(0).dtype)}, ["$.like.a"]),
     ],
 )
-def test_likes_that_describe_nothing(saved, like, message):
-    with pytest.raises(SerializationError, match=message):
+def test_likes_that_describe_nothing(saved, like, named):
+    with refused(SerializationError, "NQX612", *named):
         formats.opened(saved, like=like)
 
 
@@ -144,18 +141,18 @@ def test_recognised(tmp_path):
 
 
 HOSTILE = {
-    "empty": (b"", IntegrityError),
-    "other bytes": (record() + b"x", IntegrityError),
-    "cut": (record(data=bytes(7)), IntegrityError),
-    "huge": (record(shape=f"({2**62}, {2**62})"), IntegrityError),
-    "huge and empty": (record(shape=f"(0, {2**62}, {2**62})", data=b""), IntegrityError),
-    "objects": (record("|O"), UntrustedError),
-    "many": (record(shape="(0,)", data=b"") * 100, SerializationError),
+    "empty": (b"", IntegrityError, "NQX408"),
+    "other bytes": (record() + b"x", IntegrityError, "NQX408"),
+    "cut": (record(data=bytes(7)), IntegrityError, "NQX408"),
+    "huge": (record(shape=f"({2**62}, {2**62})"), IntegrityError, "NQX412"),
+    "huge and empty": (record(shape=f"(0, {2**62}, {2**62})", data=b""), IntegrityError, "NQX412"),
+    "objects": (record("|O"), UntrustedError, "NQX502"),
+    "many": (record(shape="(0,)", data=b"") * 100, SerializationError, "NQX005"),
 }
 
 
-@pytest.mark.parametrize(("data", "kind"), HOSTILE.values(), ids=HOSTILE)
-def test_hostile_files(tmp_path, data, kind):
+@pytest.mark.parametrize(("data", "kind", "code"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_files(tmp_path, data, kind, code):
     (tmp_path / "x.eqx").write_bytes(data)
-    with bounded(), pytest.raises(kind, match=r"x.eqx: .*expected"):
+    with bounded(), refused(kind, code, "x.eqx"):
         formats.opened(tmp_path / "x.eqx", limits=Limits(nodes=50))

@@ -12,7 +12,7 @@ import pytest
 
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, StructError, UntrustedError
-from tests.builders import bounded, every, invoke
+from tests.builders import bounded, every, invoke, refused
 
 
 def made(header, data=b"", size=None):
@@ -108,7 +108,7 @@ def test_a_header_of_two_gigabytes_is_not_read(tmp_path):
     with path.open("wb") as file:
         file.write((2 << 30).to_bytes(8, "little") + b"{")
         file.truncate(3 << 30)  # takes no room on the disk
-    with bounded(), pytest.raises(IntegrityError, match="header of at most 100000000 bytes"):
+    with bounded(), refused(IntegrityError, "NQX506", "100000000"):
         formats.opened(path)
 
 
@@ -185,7 +185,7 @@ def test_npy_and_npz(tmp_path, name):
     for path in (tmp_path / "m.npy", zipped(tmp_path / "m.npz", data)):
         with bounded():
             assert [d.code for d in formats.verify(path)] == [code]
-            with pytest.raises(StructError, match=code):
+            with refused(StructError, code):
                 formats.opened(path)
 
 
@@ -214,7 +214,7 @@ def test_a_zip_bomb_expands_no_further_than_its_header(tmp_path):
 
 def test_a_pipe_a_device_and_a_loop_are_refused(tmp_path):
     os.mkfifo(tmp_path / "m.npz")
-    with pytest.raises(UntrustedError, match="expected a plain file, got something else"):
+    with refused(UntrustedError, "NQX504"):
         formats.opened(tmp_path / "m.npz")
     (tmp_path / "loop.npz").symlink_to("loop.npz")
     assert [d.code for d in formats.verify(tmp_path / "loop.npz")] == ["NQX401"]

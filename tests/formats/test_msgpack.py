@@ -17,7 +17,7 @@ from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.formats.msgpack_tree import Codes
 from neuralqx_struct.manifest import Limits
-from tests.builders import bounded, cases, every, same
+from tests.builders import bounded, cases, every, refused, same
 
 
 def opened(folder, data, name="model.msgpack", **options):
@@ -166,17 +166,18 @@ def test_forms_of_other_programs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("arrays", "code", "paths"),
     [
-        ({"a": np.ones(1), "a.b": np.ones(1)}, r"\$.arrays\['a.b'\]: .*none goes on from another"),
+        ({"a": np.ones(1), "a.b": np.ones(1)}, "NQX614", ["$.arrays['a.b']"]),
         (
             {"t": np.array(["a"]), "u": np.ones(1, "m8[s]")},
-            "(?s)t: expected .*u: expected an array of n",
+            "NQX411",
+            ["$.arrays.t", "$.arrays.u"],
         ),
     ],
 )
-def test_arrays_that_cannot_be_written(tmp_path, arrays, message):
-    with pytest.raises(SerializationError, match=message):
+def test_arrays_that_cannot_be_written(tmp_path, arrays, code, paths):
+    with refused(SerializationError, code, *paths):
         formats.write(tmp_path / "x", "msgpack", arrays)
     assert not list(tmp_path.iterdir())
 
@@ -197,7 +198,7 @@ def test_plain_values_are_read(value):
 
 def test_integers_that_msgpack_has_not(tmp_path):
     form = {"tree": {"w": "array", "n": 2**64}}
-    with pytest.raises(SerializationError, match="integers of at most 64 bits"):
+    with refused(SerializationError, "NQX614", "64"):
         formats.write(tmp_path / "x", "msgpack", {"w": np.ones(1)}, form=form)
 
 
@@ -248,33 +249,34 @@ DAMAGED = {
 
 @every("data", DAMAGED.values())
 def test_damaged_files(tmp_path, data):
-    with bounded(), pytest.raises(IntegrityError, match=r"model.msgpack: .*expected"):
+    code = "NQX412" if data == DAMAGED["huge"] else "NQX408"
+    with bounded(), refused(IntegrityError, code, "model.msgpack"):
         opened(tmp_path, data)
 
 
 REFUSED = {
-    "deep": (b"\x91" * 100_000 + b"\x01", "at most 200 levels"),
-    "deep maps": (b"\x81\xa1w" * 100_000 + b"\x01", "at most 200 levels"),
-    "another extension": (packed({"w": msgpack.ExtType(9, b"")}), "extension type of Flax"),
-    "a timestamp": (b"\x81\xa1w\xd6\xff1234", "extension type of Flax"),
-    "objects": (b"\x81\xa1w" + array_of([1], "object", b"12345678"), "dtype that can be stored"),
-    "keys": (b"\x81\x91\x01\x01", "expected text as keys"),
+    "deep": (b"\x91" * 100_000 + b"\x01", "NQX005", 200),
+    "deep maps": (b"\x81\xa1w" * 100_000 + b"\x01", "NQX005", 200),
+    "another extension": (packed({"w": msgpack.ExtType(9, b"")}), "NQX614", 9),
+    "a timestamp": (b"\x81\xa1w\xd6\xff1234", "NQX614", 255),
+    "objects": (b"\x81\xa1w" + array_of([1], "object", b"12345678"), "NQX411", "object"),
+    "keys": (b"\x81\x91\x01\x01", "NQX612", 4),
 }
 
 
-@pytest.mark.parametrize(("data", "message"), REFUSED.values(), ids=REFUSED)
-def test_refused_files(tmp_path, data, message):
-    with bounded(), pytest.raises(SerializationError, match=message):
+@pytest.mark.parametrize(("data", "code", "named"), REFUSED.values(), ids=REFUSED)
+def test_refused_files(tmp_path, data, code, named):
+    with bounded(), refused(SerializationError, code, named):
         opened(tmp_path, data)
 
 
 def test_counts_texts_and_names_are_limited(tmp_path):
-    with pytest.raises(SerializationError, match="at most 50 objects"):
+    with refused(SerializationError, "NQX005", "50"):
         opened(tmp_path, packed([0] * 100), limits=Limits(nodes=50))
     limits = Limits(manifest_bytes=1000)
-    with pytest.raises(SerializationError, match="bytes of text"):
+    with refused(SerializationError, "NQX005"):
         opened(tmp_path, packed(["x" * 2000]), limits=limits)
-    with pytest.raises(SerializationError, match="bytes of names"):
+    with refused(SerializationError, "NQX005"):
         opened(tmp_path, packed({"x" * 100: list(range(20))}), limits=limits)
 
 

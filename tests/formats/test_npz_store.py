@@ -20,7 +20,7 @@ from neuralqx_struct.formats import archive, archive_writer
 from neuralqx_struct.formats.npz import NPZ_STORE as npz
 from neuralqx_struct.formats.store import Access
 from neuralqx_struct.manifest.payload import StoredArrays
-from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, cases, every, random_array, same
+from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, cases, every, random_array, refused, same
 
 
 def written(arrays, **options):
@@ -220,7 +220,7 @@ def test_every_truncation_is_an_error(tmp_path, compress):
         with pytest.raises(IntegrityError):
             npz.read(memoryview(data[:length]), records)
     (tmp_path / "empty.npz").touch()
-    with pytest.raises(IntegrityError, match=r"empty\.npz"):
+    with refused(IntegrityError, "NQX408", "empty.npz"):
         npz.read(tmp_path / "empty.npz", records)
 
 
@@ -233,9 +233,8 @@ def test_damage_is_found_on_access_and_by_verify_all_at_once(tmp_path, compress,
         record["crc32"] ^= 1
     arrays = npz.read(path, records, Access(mmap=mmap))
     for name in ARRAYS:
-        with pytest.raises(IntegrityError, match=rf"\$\.arrays\.{name}") as caught:
+        with refused(IntegrityError, "NQX407", f"$.arrays.{name}"):
             arrays[name]
-        assert caught.value.code == "NQX407"
     assert [d.path for d in npz.verify(path, records)] == ["$.arrays.w", "$.arrays.b"]
     assert same(npz.read(path, records, Access(verify=False, mmap=mmap))["w"], ARRAYS["w"])
 
@@ -283,10 +282,9 @@ def test_regions_of_a_file(tmp_path):
 
 def test_what_cannot_be_stored():
     for array in (np.array([None]), np.zeros(1, np.longdouble), np.zeros(1, "i4,i4")):
-        with pytest.raises(SerializationError, match=r"\$\.arrays\.bad") as caught:
+        with refused(SerializationError, "NQX411", "$.arrays.bad"):
             written({"bad": array})
-        assert caught.value.code == "NQX411"
-    with pytest.raises(SerializationError, match="at most 65535 bytes"):
+    with refused(SerializationError, "NQX509", "65535"):
         written({"x" * 70_000: np.zeros(1)})
 
 
@@ -307,7 +305,7 @@ def test_large_members_get_the_checksum_of_all_their_data(tmp_path, size):
         assert writer.add_written("two", lambda out: out.write(b"xyz")) == 3
         writer.add("three", b"end", compress=True)
         writer.close()
-        with pytest.raises(SerializationError, match="used once"):
+        with refused(SerializationError, "NQX509"):
             writer.add("one", b"")
     with zipfile.ZipFile(path) as read:
         assert read.testzip() is None
@@ -339,7 +337,7 @@ def test_headers_are_matched_never_evaluated():
         header = b"\x93NUMPY\1\0" + (len(text) + 1).to_bytes(2, "little") + text.encode() + b"\n"
         with zipfile.ZipFile(file, "w") as out:
             out.writestr("x.npy", header + bytes(16))
-        with pytest.raises(IntegrityError, match="npy header"):
+        with refused(IntegrityError, "NQX408", "$.arrays.x"):
             npz.read(memoryview(file.getvalue()), {"x": {"dtype": "float64", "shape": [2]}})
 
 
@@ -414,7 +412,7 @@ def test_deflated_data_are_expanded_to_the_size_that_they_have(data, level, wron
 
 
 def test_sizes_that_no_data_expand_to_are_refused_before_anything_is_made():
-    with pytest.raises(IntegrityError, match="which expand to fewer"):
+    with refused(IntegrityError, "NQX408", "1000"):
         archive.inflated(memoryview(bytes(1000)), 1 << 40)
 
 

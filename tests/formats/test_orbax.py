@@ -14,7 +14,7 @@ from orbax.checkpoint import v1
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
-from tests.builders import bounded, every, same
+from tests.builders import bounded, every, refused, same
 
 PARAMS = {
     "dense": {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3, jnp.bfloat16)},
@@ -104,21 +104,21 @@ def test_folders_of_several_checkpoints(tmp_path, saved):
     for step in ("2", "10"):
         shutil.copytree(saved / "plain", tmp_path / "run" / step / "default")
         (tmp_path / "run" / step / "_CHECKPOINT_METADATA").write_text("{}")
-    with pytest.raises(SerializationError, match=r"(?s)steps: 2, 10 \[NQX621\].*open .*run/10"):
+    with refused(SerializationError, "NQX621", "2, 10", "run/10"):
         formats.opened(tmp_path / "run")
     shutil.copytree(saved / "plain", tmp_path / "run/2/other")
-    with pytest.raises(SerializationError, match=r"trees: default, other \[NQX621\]"):
+    with refused(SerializationError, "NQX621", "default, other"):
         formats.opened(tmp_path / "run/2")
     shutil.copytree(saved / "plain/array_metadatas", tmp_path / "run/10/meta")
     shutil.rmtree(tmp_path / "run/10/default")
-    with pytest.raises(SerializationError, match=r"(?s)items: meta \[NQX621\].*open .*run/10/meta"):
+    with refused(SerializationError, "NQX621", "meta", "run/10/meta"):
         formats.opened(tmp_path / "run/10")
     shutil.rmtree(tmp_path / "run/10/meta")
-    with pytest.raises(SerializationError, match=r"items: none \[NQX621\]"):
+    with refused(SerializationError, "NQX621"):
         formats.opened(tmp_path / "run/10")
     (tmp_path / "10.orbax-checkpoint-tmp").mkdir()
     (tmp_path / "10.orbax-checkpoint-tmp/_CHECKPOINT_METADATA").touch()
-    with pytest.raises(IntegrityError, match="expected a finished checkpoint"):
+    with refused(IntegrityError, "NQX408"):
         formats.opened(tmp_path / "10.orbax-checkpoint-tmp")
 
 
@@ -126,7 +126,7 @@ def test_folders_of_several_checkpoints(tmp_path, saved):
 def test_a_folder_without_the_names_of_its_arrays(tmp_path, saved, name):
     shutil.copytree(saved / name, tmp_path / "ckpt")
     (tmp_path / "ckpt/_METADATA").unlink()
-    with pytest.raises(IntegrityError, match=r"(?s)expected _METADATA.*NQX409.*restore _METADATA"):
+    with refused(IntegrityError, "NQX409", "_METADATA"):
         formats.opened(tmp_path / "ckpt")
 
 
@@ -152,59 +152,60 @@ def linked(folder):
     (folder / "b/.zarray").symlink_to(folder.parent / "outside")
 
 
+W = "$.arrays.w"
 DAMAGED = {
-    "no manifest": ("ocdbt", lambda f: (f / "manifest.ocdbt").unlink(), "w: expected an array"),
-    "cut": ("ocdbt", lambda f: (f / "manifest.ocdbt").write_bytes(b"x"), "w: expected an array"),
-    "no data": ("ocdbt", lambda f: shutil.rmtree(f / "d"), "w: expected an array"),
-    "no array": ("plain", lambda f: shutil.rmtree(f / "w"), "w: expected an array"),
+    "no manifest": ("ocdbt", lambda f: (f / "manifest.ocdbt").unlink(), ["NQX408", W]),
+    "cut": ("ocdbt", lambda f: (f / "manifest.ocdbt").write_bytes(b"x"), ["NQX408", W]),
+    "no data": ("ocdbt", lambda f: shutil.rmtree(f / "d"), ["NQX408", W]),
+    "no array": ("plain", lambda f: shutil.rmtree(f / "w"), ["NQX408", W]),
     "no metadata": (
         "plain",
         lambda f: (f / "_METADATA").write_bytes(b"{"),
-        "expected JSON in _META",
+        ["NQX408", "_METADATA"],
     ),
     "empty": (
         "plain",
         lambda f: (f / "_METADATA").write_bytes(b""),
-        "expected JSON in _META",
+        ["NQX408", "_METADATA"],
     ),
     "a list": (
         "plain",
         edited("_METADATA", lambda d: d | {"tree_metadata": []}),
-        "the leaves in _M",
+        ["NQX408", "tree_metadata"],
     ),
-    "entries": ("plain", added("x", 5), "tree_metadata.x: expected keys and a kind"),
-    "keys": ("plain", added("x", entry(5)), "tree_metadata.x: expected keys and a kind"),
-    "twice": ("plain", added("x", entry("w")), "expected one leaf at 'w', got two"),
-    "no number": ("plain", added("x", entry("b", "scalar")), "one leaf at 'b'"),
+    "entries": ("plain", added("x", 5), ["NQX408", "$.tree_metadata.x"]),
+    "keys": ("plain", added("x", entry(5)), ["NQX408", "$.tree_metadata.x"]),
+    "twice": ("plain", added("x", entry("w")), ["NQX408", "'w'"]),
+    "no number": ("plain", added("x", entry("b", "scalar")), ["NQX408", "'b'"]),
     "no text": (
         "plain",
         edited("_strings.json", lambda d: {"name": 5}),
-        "name: expected a text in _s",
+        ["NQX409", "$.arrays.name"],
     ),
     "number": (
         "plain",
         edited("_METADATA", lambda d: {"tree_metadata": {"b": entry("b", "scalar")}}),
-        r"b: expected a number, got float32\[3\]",
+        ["NQX412", "$.arrays.b"],
     ),
-    "shape": ("plain", edited("w/.zarray", lambda d: d | {"shape": [-1]}), "w: expected an array"),
+    "shape": ("plain", edited("w/.zarray", lambda d: d | {"shape": [-1]}), ["NQX408", W]),
     "codec": (
         "plain",
         edited("w/.zarray", lambda d: d | {"compressor": {"id": "pickle"}}),
-        "w: expected an array that tensorstore reads",
+        ["NQX408", W],
     ),
     "overflow": (
         "plain",
         edited("w/.zarray", lambda d: d | {"shape": [0, 2**62, 4], "chunks": [1, 1, 1]}),
-        "w: expected",
+        ["NQX412", W],
     ),
 }
 
 
-@pytest.mark.parametrize(("layout", "damage", "message"), DAMAGED.values(), ids=DAMAGED)
-def test_damaged_folders(tmp_path, saved, layout, damage, message):
+@pytest.mark.parametrize(("layout", "damage", "named"), DAMAGED.values(), ids=DAMAGED)
+def test_damaged_folders(tmp_path, saved, layout, damage, named):
     path = shutil.copytree(saved / layout, tmp_path / "ckpt")
     damage(path)
-    with bounded(), pytest.raises(IntegrityError, match=message):
+    with bounded(), refused(IntegrityError, *named):
         formats.opened(path)
     assert formats.verify(path)
 
@@ -238,42 +239,36 @@ def huge(shape, chunks):
 
 
 UNTRUSTED = {
-    "an array that is not stored": (huge([10**12], [8]), "got [0-9]+ in all files that expand to"),
-    "a large chunk": (huge([8], [10**11]), "got [0-9]+ in all files that expand to 400000000000"),
-    "outside": (
-        added("x", entry("../x")),
-        "tree_metadata.x: expected keys that stay in the folder",
-    ),
-    "no name": (
-        added("x", entry("a\0b")),
-        "tree_metadata.x: expected keys that stay in the folder",
-    ),
-    "a link": (linked, "expected plain files, got '.zarray'"),
+    "an array that is not stored": (huge([10**12], [8]), "NQX505", 4_000_000_000_000),
+    "a large chunk": (huge([8], [10**11]), "NQX505", 400_000_000_000),
+    "outside": (added("x", entry("../x")), "NQX503", "$.tree_metadata.x"),
+    "no name": (added("x", entry("a\0b")), "NQX503", "$.tree_metadata.x"),
+    "a link": (linked, "NQX504", "'.zarray'"),
 }
 
 
-@pytest.mark.parametrize(("damage", "message"), UNTRUSTED.values(), ids=UNTRUSTED)
-def test_untrusted_folders(tmp_path, saved, damage, message):
+@pytest.mark.parametrize(("damage", "code", "named"), UNTRUSTED.values(), ids=UNTRUSTED)
+def test_untrusted_folders(tmp_path, saved, damage, code, named):
     path = shutil.copytree(saved / "plain", tmp_path / "ckpt")
     damage(path)
-    with bounded(), pytest.raises(UntrustedError, match=message):
+    with bounded(), refused(UntrustedError, code, named):
         formats.opened(path)
 
 
 def test_other_dtypes_and_limits(tmp_path, saved):
     path = shutil.copytree(saved / "plain", tmp_path / "ckpt")
-    with pytest.raises(SerializationError, match="at most 2 leaves"):
+    with refused(SerializationError, "NQX005", "2"):
         formats.opened(path, limits=Limits(nodes=2))
     edited("w/.zarray", lambda d: d | {"dtype": "|S4", "fill_value": None})(path)
     with formats.opened(path) as file:
         array = file.arrays["w"]
         assert not array.readable
-        with pytest.raises(SerializationError, match=r"w: expected a dtype of numpy or ml_dtypes"):
+        with refused(SerializationError, "NQX411", "w", "ml_dtypes"):
             array.read()
 
 
 def test_without_tensorstore(saved, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tensorstore", None)
-    with pytest.raises(SerializationError, match=r"(?s)tensorstore .*pip install .*\[orbax\]"):
+    with refused(SerializationError, "NQX615", "tensorstore", "[orbax]"):
         formats.opened(saved / "plain")
     assert formats.recognised(saved / "plain").name == "orbax"

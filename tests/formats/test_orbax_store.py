@@ -22,7 +22,7 @@ from neuralqx_struct.errors import IntegrityError, SerializationError, Untrusted
 from neuralqx_struct.formats import orbax_store
 from neuralqx_struct.formats.orbax_store import ORBAX_STORE as orbax
 from neuralqx_struct.formats.store import Access, store_of_file
-from tests.builders import ROOT
+from tests.builders import ROOT, refused
 from tests.preloaded import PROGRAMS, python
 
 NUMPY = [
@@ -174,7 +174,7 @@ def test_shards_are_written_from_their_devices_and_placed_again(tmp_path):
     assert s.load(path, abstract=True, select="path:w", shardings=split)["w"].sharding == split
     by_rank = s.load(path, shardings=lambda path, leaf: split if leaf.ndim == 2 else None)
     assert by_rank["h"].sharding == split and np.array_equal(by_rank["w"], w)
-    with pytest.raises(ValueError, match=r"shardings=: \$\['b'\]: expected a sharding that fits"):
+    with refused(ValueError, "$['b']", "shardings="):
         s.load(path, shardings=split)
     import tensorstore
 
@@ -266,7 +266,7 @@ def test_every_lost_file_is_found(ckpt):
         file.write_bytes(data)
     __import__("shutil").rmtree(ckpt / "arrays.orbax")
     assert [d.code for d in bundle.verify(ckpt)] == ["NQX409"]
-    with pytest.raises(IntegrityError, match="expected the array file arrays.orbax"):
+    with refused(IntegrityError, "NQX409", "arrays.orbax"):
         s.load(ckpt)
 
 
@@ -290,7 +290,7 @@ def test_damage_is_told_at_once_and_can_be_left_unread(ckpt):
         ("NQX407", "$.arrays.w"),
         ("NQX407", "$.arrays.n"),
     ]
-    with pytest.raises(IntegrityError, match="arrays.orbax"):
+    with refused(IntegrityError, "NQX407", "$.arrays.w", "arrays.orbax"):
         s.load(ckpt)
     assert s.load(ckpt, verify=False)["n"].tolist() == [0, 1, 2]
 
@@ -314,29 +314,26 @@ def test_records_that_do_not_fit(ckpt, change, code):
 def test_links_inside_are_refused(ckpt, tmp_path):
     (ckpt / "arrays.orbax" / "d" / "x").symlink_to(tmp_path)
     for call in (s.load, lambda path: s.verify(path)[0].code == "NQX504" and s.load(path)):
-        with pytest.raises(UntrustedError, match="NQX504"):
+        with refused(UntrustedError, "NQX504"):
             call(ckpt)
     (ckpt / "arrays.orbax").rename(tmp_path / "elsewhere")
     (ckpt / "arrays.orbax").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UntrustedError, match="NQX504"):
+    with refused(UntrustedError, "NQX504"):
         s.load(ckpt)
 
 
 def test_zips_and_missing_extras_are_told_clearly(tmp_path, monkeypatch):
-    with pytest.raises(SerializationError, match="expected a folder for store 'orbax', got a zip"):
+    with refused(SerializationError, "NQX614", "orbax", "zip"):
         s.export({"w": np.zeros(2)}, tmp_path / "a.zip", store="orbax")
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
-    with pytest.raises(
-        SerializationError, match=r"pip install 'neuralqx-struct\[orbax\]'"
-    ) as caught:
+    with refused(SerializationError, "NQX615", "neuralqx-struct[orbax]"):
         s.export({"w": np.zeros(2)}, tmp_path / "a", store="orbax")
-    assert caught.value.code == "NQX615"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_extra_is_told_on_reading(ckpt, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorstore", None)
-    with pytest.raises(SerializationError, match="NQX615"):
+    with refused(SerializationError, "NQX615"):
         s.load(ckpt)
 
 
@@ -351,7 +348,7 @@ def test_overwriting_converting_and_migrating(ckpt, tmp_path):
     assert linked.linked and linked.store == "orbax"
     assert all(p.samefile(tmp_path / "c" / p.relative_to(back.out)) for p in data_files(back.out))
     assert s.load(linked.out)["x"].tolist() == [0, 1] and s.verify(linked.out) == []
-    with pytest.raises(SerializationError, match="zip"):
+    with refused(SerializationError, "NQX614", "orbax"):
         convert(ckpt, tmp_path / "d.zip")
 
 

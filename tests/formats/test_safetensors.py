@@ -9,7 +9,7 @@ import safetensors.numpy
 
 from neuralqx_struct import formats
 from neuralqx_struct.errors import SerializationError
-from tests.builders import same
+from tests.builders import refused, same
 
 ARRAYS = {
     "b.w": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -48,7 +48,7 @@ def test_a_kind_is_found_without_its_suffix(tmp_path):
 def test_another_kind_is_an_error_that_names_the_kinds(tmp_path):
     (tmp_path / "m.bin").write_bytes(b"nothing")
     assert formats.recognised(tmp_path / "m.bin") is None
-    with pytest.raises(SerializationError, match=r"of a known kind.*NQX620.*\n.*safetensors"):
+    with refused(SerializationError, "NQX620", "safetensors"):
         formats.opened(tmp_path / "m.bin")
 
 
@@ -132,7 +132,7 @@ def test_an_array_of_an_unknown_dtype_is_an_error_when_it_is_read(tmp_path, code
     with formats.opened(path) as file:
         assert file.arrays["w"].dtype == code
         assert file.arrays["b"].read().tolist() == [ord("c")]
-        with pytest.raises(SerializationError, match=f"w: expected a dtype among .*got {code}"):
+        with refused(SerializationError, "NQX411", "$.arrays.w", code):
             file.arrays["w"].read()
 
 
@@ -230,34 +230,34 @@ def reindexed(**members):
 ONE = "model-00001-of-00002.safetensors"
 TWO = "model-00002-of-00002.safetensors"
 BROKEN_SHARDS = {
-    "missing file": (removed, "NQX401", "expected a file or folder, got none"),
-    "link": (linked, "NQX504", "expected a plain file, got a link"),
-    "other text": (reindexed(weight_map=5), "NQX408", "expected the file of each array"),
-    "no map": (reindexed(), "NQX408", "expected the file of each array"),
+    "missing file": (removed, "NQX401", "model-00002-of-00002.safetensors"),
+    "link": (linked, "NQX504", "model-00002-of-00002.safetensors"),
+    "other text": (reindexed(weight_map=5), "NQX408", "weight_map"),
+    "no map": (reindexed(), "NQX408", "weight_map"),
     "outside": (
         reindexed(weight_map={"a": "../m.safetensors"}),
         "NQX503",
-        "expected names of .safetensors files beside the index",
+        "../m.safetensors",
     ),
     "missing array": (
         reindexed(weight_map={"a": ONE, "c": ONE, "b": TWO, "z": TWO}),
         "NQX409",
-        r"\$.arrays.z: expected an array of this name in model-00002",
+        "$.arrays.z",
     ),
     "extra array": (
         reindexed(weight_map={"a": ONE, "b": TWO}),
         "NQX410",
-        r"\$.arrays.c: expected arrays of the index alone in model-00001",
+        "$.arrays.c",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN_SHARDS)
 def test_broken_folders_of_shards(tmp_path, name):
-    change, code, message = BROKEN_SHARDS[name]
+    change, code, named = BROKEN_SHARDS[name]
     folder = sharded(tmp_path / "m")
     change(folder)
-    with pytest.raises(SerializationError, match=message) as caught:
+    with refused(SerializationError, code, named) as caught:
         formats.opened(folder)
     assert {d.code for d in caught.value.diagnostics} == {code}
     assert [d.code for d in formats.verify(folder)] == [code]
@@ -266,6 +266,6 @@ def test_broken_folders_of_shards(tmp_path, name):
 def test_a_folder_of_several_files_needs_the_name_of_one(tmp_path):
     for name in "ab":
         saved(tmp_path / f"{name}.safetensors")
-    with pytest.raises(SerializationError, match="got a.safetensors, b.safetensors"):
+    with refused(SerializationError, "NQX620", "a.safetensors", "b.safetensors"):
         formats.opened(tmp_path)
     assert formats.verify(tmp_path / "b.safetensors") == []

@@ -13,7 +13,7 @@ from neuralqx_struct.dtypes import ML_DTYPES
 from neuralqx_struct.errors import IntegrityError, SerializationError, StructError
 from neuralqx_struct.formats.safetensors import SAFETENSORS_STORE as store
 from neuralqx_struct.formats.store import Access
-from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, every, random_array, same
+from tests.builders import EXOTIC, NUMPY, OTHERS, SHAPES, every, random_array, refused, same
 
 
 def written(arrays):
@@ -97,7 +97,7 @@ def test_damage_is_found_on_access_and_by_verify_all_at_once():
     for name in "wb":
         records[name]["crc32"] ^= 1
     arrays = store.read(memoryview(data), records)
-    with pytest.raises(IntegrityError, match="crc32"):
+    with refused(IntegrityError, "NQX407", "$.arrays.w", "crc32"):
         arrays["w"]
     assert same(store.read(memoryview(data), records, Access(verify=False))["w"], ARRAYS["w"])
     assert sorted(d.path for d in store.verify(memoryview(data), records)) == [
@@ -167,7 +167,7 @@ def test_records_that_do_not_fit(change, code):
 
 def test_a_header_too_large_or_not_json():
     huge = memoryview((1 << 60).to_bytes(8, "little") + b"{}")
-    with pytest.raises(IntegrityError, match="ends inside its header"):
+    with refused(IntegrityError, "NQX408", "arrays.safetensors"):
         store.read(huge, {})
     for text in (b"x", b"[]", b'{"a": 1, "a": 2}'):
         with pytest.raises(SerializationError):
@@ -177,18 +177,17 @@ def test_a_header_too_large_or_not_json():
 def test_superseded_names():
     data, records = written(ARRAYS)
     own = {"w": records["w"]}
-    with pytest.raises(IntegrityError, match="NQX410"):
+    with refused(IntegrityError, "NQX410"):
         store.read(memoryview(data), own)
     assert list(store.read(memoryview(data), own, Access(superseded={"b", "z"}))) == ["w"]
 
 
 def test_what_cannot_be_stored(tmp_path):
-    with pytest.raises(SerializationError, match=r"\$\.arrays\.bad") as caught:
+    with refused(SerializationError, "NQX411", "$.arrays.bad"):
         written({"bad": np.array([None])})
-    assert caught.value.code == "NQX411"
-    with pytest.raises(SerializationError, match="compress=False"):
+    with refused(SerializationError, "NQX614", "compress=False"):
         store.require_compression(compress=True)
-    with pytest.raises(SerializationError, match="got both"):
+    with refused(SerializationError, "NQX614", "$.arrays['%5F_metadata__']"):
         written({"__metadata__": np.zeros(1), "%5F_metadata__": np.ones(1)})
 
 

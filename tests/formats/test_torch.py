@@ -13,7 +13,7 @@ import pytest
 from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError, UntrustedError
 from neuralqx_struct.manifest import Limits
-from tests.builders import ROOT, bounded
+from tests.builders import ROOT, bounded, refused
 
 
 def archive(objects, *more, method=zipfile.ZIP_STORED):
@@ -35,37 +35,36 @@ def call(module, name, *arguments):
 OLD = pickle.dumps(0x1950A86A20F9469CFC6C, 2)
 EMPTY = pickle.dumps({}, 2)
 REFUSED = {
-    "old": (OLD + EMPTY, UntrustedError, "NQX502", "got the pickles of torch before 1.6"),
-    "program": (archive(EMPTY, "constants.pkl"), UntrustedError, "NQX502", "of TorchScript"),
+    "old": (OLD + EMPTY, UntrustedError, "NQX502", "1.6"),
+    "program": (archive(EMPTY, "constants.pkl"), UntrustedError, "NQX502", "TorchScript"),
     "deflated": (
         archive(bytes(10**6), method=zipfile.ZIP_DEFLATED),
         UntrustedError,
         "NQX508",
-        "got 'm/data.pkl'",
+        "m/data.pkl",
     ),
     "memory": (
         archive(call("torch", "Tensor", 10**12)),
         UntrustedError,
         "NQX502",
-        "got Tensor, which can take any memory",
+        "Tensor",
     ),
     "bytes": (
         archive(call("builtins", "bytearray", 10**12)),
         UntrustedError,
         "NQX502",
-        "got bytearray",
+        "bytearray",
     ),
-    "cut": (archive(EMPTY)[:-5], IntegrityError, "NQX408", "expected a zip archive"),
-    "large": (archive(bytes(3000)), SerializationError, "NQX005", "at most 2500 bytes"),
+    "cut": (archive(EMPTY)[:-5], IntegrityError, "NQX408", "m.pt"),
+    "large": (archive(bytes(3000)), SerializationError, "NQX005", 2500),
 }
 
 
-@pytest.mark.parametrize(("data", "kind", "code", "message"), REFUSED.values(), ids=REFUSED)
-def test_files_that_torch_does_not_see(tmp_path, data, kind, code, message):
+@pytest.mark.parametrize(("data", "kind", "code", "named"), REFUSED.values(), ids=REFUSED)
+def test_files_that_torch_does_not_see(tmp_path, data, kind, code, named):
     (tmp_path / "m.pt").write_bytes(data)
-    with bounded(), pytest.raises(kind, match=message) as caught:
+    with bounded(), refused(kind, code, named):
         formats.opened(tmp_path / "m.pt", limits=Limits(manifest_bytes=20_000))
-    assert caught.value.code == code
     assert [
         d.code for d in formats.verify(tmp_path / "m.pt", limits=Limits(manifest_bytes=20_000))
     ] == [code]
@@ -75,7 +74,7 @@ def test_recognised_and_refused_without_torch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / "weights").write_bytes(archive(EMPTY))
     assert formats.recognised(tmp_path / "weights").name == "torch"
-    with pytest.raises(SerializationError, match=r"(?s)package torch .*pip install .*\[torch\]"):
+    with refused(SerializationError, "NQX615", "[torch]"):
         formats.opened(tmp_path / "weights")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as file:
         file.writestr("a.txt", "a")
@@ -126,7 +125,7 @@ def test_tensors_and_values(tmp_path):
         }
         for name in ("sparse", "meta"):
             assert not arrays[name].readable
-            with pytest.raises(SerializationError, match=f"{name}: expected a dense tensor"):
+            with refused(SerializationError, "NQX411", f"$.arrays.{name}"):
                 arrays[name].read()
     assert arrays["model.w.1"].read().tolist() == [[0, 1, 2], [3, 4, 5]]
     assert not arrays["model.w.1"].read().flags.writeable
@@ -156,16 +155,16 @@ def test_hostile_files(tmp_path):
     for _ in range(400):
         deep = [deep]
     spread = torch.ones(1).expand(10**12)
-    for value, message in [
-        (shared, "at most 1000000 objects"),
-        (deep, "at most 200 levels"),
-        (spread, "4 that expand to 4000000000000"),
-        (torch.nn.Linear(2, 3), "torch.nn.modules.linear.Linear"),
-        ({(1, 2): 3}, "expected keys that are text or numbers"),
-        ({1: 1, "1": 2}, "expected names once, got two alike"),
+    for value, code, named in [
+        (shared, "NQX005", 1_000_000),
+        (deep, "NQX005", 200),
+        (spread, "NQX505", 4_000_000_000_000),
+        (torch.nn.Linear(2, 3), "NQX502", "torch.nn.modules.linear.Linear"),
+        ({(1, 2): 3}, "NQX612", (1, 2)),
+        ({1: 1, "1": 2}, "NQX408", "m.pt"),
     ]:
         path = saved(tmp_path / "m.pt", value)
-        with bounded(), pytest.raises(SerializationError, match=message):
+        with bounded(), refused(SerializationError, code, named):
             formats.opened(path)
     path = saved(tmp_path / "m.pt", torch.arange(1000.0))
     data = bytearray(path.read_bytes())
@@ -173,7 +172,7 @@ def test_hostile_files(tmp_path):
     path.write_bytes(bytes(data))
     with contextlib.suppress(IntegrityError, UntrustedError):
         formats.opened(path)
-    with pytest.raises(IntegrityError, match="expected a file that torch reads"):
+    with refused(IntegrityError, "NQX408", "m.pt"):
         path.write_bytes(archive(EMPTY[:-1], "version"))
         formats.opened(path)
 
@@ -192,9 +191,8 @@ def test_a_file_that_torch_wrote():
     """It passes all checks before torch; without torch the error names the extra."""
     path = ROOT / "tests/golden/foreign/torch.pt"
     if find_spec("torch") is None:
-        with pytest.raises(SerializationError, match=r"neuralqx-struct\[torch\]") as caught:
+        with refused(SerializationError, "NQX615", "neuralqx-struct[torch]"):
             formats.opened(path)
-        assert caught.value.code == "NQX615"
         return
     with formats.opened(path) as file:
         arrays = file.arrays

@@ -15,7 +15,7 @@ from neuralqx_struct import formats
 from neuralqx_struct.errors import IntegrityError, SerializationError
 from neuralqx_struct.formats.store import STORES
 from neuralqx_struct.formats.table import ForeignArray, ForeignFile, Format, checked, register
-from tests.builders import ROOT, invoke
+from tests.builders import ROOT, invoke, refused
 
 PACKAGE = Path(s.__file__).parent
 
@@ -102,24 +102,24 @@ def test_a_kind_of_folders_takes_no_target_from_bundles(tmp_path):
 
 
 def test_it_refuses_as_its_record_says(path, tmp_path):
-    with pytest.raises(SerializationError, match="expected no metadata for a toy, got a"):
+    with refused(SerializationError, "NQX614", "toy"):
         formats.write(tmp_path / "n.toy", "toy", {}, metadata={"a": "b"})
-    with pytest.raises(SerializationError, match="expected no max_shard_size for a toy, got 5"):
+    with refused(SerializationError, "NQX614", "max_shard_size", "toy", "5"):
         formats.write(tmp_path / "n.toy", "toy", {}, max_shard_size=5)
 
 
 def test_its_name_is_in_the_errors(path, tmp_path):
     (tmp_path / "other").write_bytes(b"other")
-    with pytest.raises(SerializationError, match=r"the kinds are .*toy"):
+    with refused(SerializationError, "NQX620", "toy"):
         formats.opened(tmp_path / "other")
-    with pytest.raises(SerializationError, match="to write among .*toy.*\n.*did you mean 'toy'"):
+    with refused(SerializationError, "NQX614", "toi", "toy"):
         formats.write(tmp_path / "n", "toi", {})
 
 
 def test_a_missing_member_or_a_name_twice_is_an_error_at_once():
-    with pytest.raises(TypeError, match="missing"):
+    with pytest.raises(TypeError, match="suffix"):
         Format(name="toy", title="a toy")
-    with pytest.raises(ValueError, match="of different names, got 'npz' twice"):
+    with refused(ValueError, "npz"):
         register([formats.FORMATS["npz"]])
 
 

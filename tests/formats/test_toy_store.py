@@ -20,7 +20,7 @@ from neuralqx_struct.formats.safetensors import SAFETENSORS_STORE as SAFETENSORS
 from neuralqx_struct.formats.store import Store, logical_dtype, require_nbytes
 from neuralqx_struct.places.checksums import crc32
 from neuralqx_struct.places.requests import Range
-from tests.builders import write_linked
+from tests.builders import refused, write_linked
 
 PACKAGE = Path(s.__file__).parent
 
@@ -146,7 +146,7 @@ def test_select_reads_the_selected_arrays(saved, schema):
     if not saved.suffix:
         (saved / "arrays.flat").write_bytes(data)
         assert [d.code for d in s.verify(saved)] == ["NQX407"]
-        with pytest.raises(s.IntegrityError, match=r"w: expected bytes with crc32"):
+        with refused(s.IntegrityError, "NQX407", "w", "crc32"):
             s.load(saved)
     assert s.load(saved, select="path:b").w is None
     assert np.array_equal(s.load(saved, select="path:b").b, [1, 1])
@@ -195,9 +195,9 @@ def test_arrays_of_a_migration_stay_in_the_store(toy, schema, tmp_path):
 
 
 def test_it_refuses_as_its_record_says(toy, tmp_path):
-    with pytest.raises(s.SerializationError, match="expected compress=False for store 'toy'"):
+    with refused(s.SerializationError, "NQX614", "compress=False", "toy"):
         s.export({"w": np.ones(2)}, tmp_path / "a", store="toy", compress=True)
-    with pytest.raises(s.SerializationError, match="expected a store among npz, safetensors"):
+    with refused(s.SerializationError, "NQX614", "nonsense"):
         s.export({"w": np.ones(2)}, tmp_path / "a", store="nonsense")
 
 
@@ -220,16 +220,16 @@ def test_it_writes_what_the_manifest_describes(toy, tmp_path):
         suffix="flat",
         compression="never",
     )
-    with pytest.raises(s.SerializationError, match=r"float32\[2\].*float64") as info:
+    with refused(s.SerializationError, "NQX430", "float32[2]", "float64") as info:
         s.export({"w": np.ones(2, "f4")}, tmp_path / "a", store="toy")
     assert (info.value.code, info.value.diagnostics[0].path) == ("NQX430", "$.arrays.w")
     assert not (tmp_path / "a").exists()
 
 
 def test_a_missing_member_is_an_error_at_once():
-    with pytest.raises(TypeError, match="missing"):
+    with pytest.raises(TypeError, match="folder"):
         Store(name="toy", suffix="flat")
-    with pytest.raises(TypeError, match="missing"):
+    with pytest.raises(TypeError, match="suffix"):
         file_store(FileFormat(write=write, index=read_index, agreed=agreed), name="toy")
 
 

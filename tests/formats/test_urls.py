@@ -18,7 +18,7 @@ import neuralqx_struct as s
 from neuralqx_struct import formats
 from neuralqx_struct.formats import orbax_remote as orbax_files
 from neuralqx_struct.places.urls import RemotePath
-from tests.builders import invoke, same
+from tests.builders import invoke, refused, same
 
 BIG = np.arange(300_000, dtype=np.float32).reshape(3, 100_000)
 ARRAYS = {"big": BIG, "small": np.arange(4, dtype=np.int8), "fortran": np.asfortranarray(BIG.T)}
@@ -195,11 +195,11 @@ def test_the_drivers_of_tensorstore(url, driver):
 
 
 def test_a_server_that_fails_while_a_checkpoint_of_orbax_is_read(checkpoint, hub, monkeypatch):
-    def refused(self, path, **options):
+    def silent(self, path, **options):
         raise TimeoutError("no answer")
 
-    monkeypatch.setattr(FakeHub, "cat_file", refused)
-    with pytest.raises(s.SerializationError, match="TimeoutError: no answer") as caught:
+    monkeypatch.setattr(FakeHub, "cat_file", silent)
+    with refused(s.SerializationError, "NQX401", "TimeoutError") as caught:
         formats.opened("hf://step")
     assert len(caught.value.diagnostics) == 1
 
@@ -268,7 +268,7 @@ def test_files_are_written_to_urls(tmp_path, hub, kind):
     assert hub.ls("/lab", detail=False) == [f"/lab/m.{kind}"]
     local = formats.write(tmp_path / f"m.{kind}", kind, TREE)
     assert hub.cat(f"/lab/m.{kind}") == local.read_bytes()
-    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+    with refused(FileExistsError, "NQX431", url):
         formats.write(url, kind, {"w": BIG})
     formats.write(url, kind, {"w": BIG}, overwrite=True)
     with formats.opened(url) as file:
@@ -285,14 +285,14 @@ def test_files_that_are_not_written_to_urls(hub, monkeypatch):
     hub.pipe_file("/lab/notes.npz", b"no file of numpy")
     hub.pipe_file("/lab/folder.npz/x", b"x")
     hub.pipe_file("/lab/text.safetensors.md", b"text")
-    for name, got in {"folder.npz": "a folder", "text.safetensors.md": "another file"}.items():
-        with pytest.raises(FileExistsError, match=f"a file to overwrite, got {got}"):
+    for name in ("folder.npz", "text.safetensors.md"):
+        with refused(FileExistsError, "NQX431", f"hf://lab/{name}"):
             formats.write(f"hf://lab/{name}", "npz", TREE, overwrite=True)
-    with pytest.raises(s.SerializationError, match="a folder of shards on a disk, got a URL"):
+    with refused(s.SerializationError, "NQX614", "hf://lab/shards"):
         formats.write("hf://lab/shards", "safetensors", TREE, max_shard_size=100)
     before = hub.ls("/lab", detail=False)
     monkeypatch.setattr(FakeHub, "cp_file", lambda *given, **options: 1 / 0)
-    with pytest.raises(s.SerializationError, match="hf://lab/n.npz: expected to write the URL"):
+    with refused(s.SerializationError, "NQX406", "hf://lab/n.npz"):
         formats.write("hf://lab/n.npz", "npz", TREE)
     assert hub.ls("/lab", detail=False) == before
 
@@ -305,9 +305,9 @@ def test_a_server_that_fails_once_is_asked_again(tmp_path, hub, monkeypatch):
     with formats.opened("hf://m.h5") as file:
         with monkeypatch.context() as patch:
             patch.setattr(FakeHub, "cat_file", lambda *given, **options: 1 / 0)
-            with pytest.raises(s.SerializationError, match="hf://m.h5: expected to read the URL"):
+            with refused(s.SerializationError, "NQX401", "hf://m.h5"):
                 file.arrays["packed"].read()
             patch.setattr(FakeHub, "cat_file", lambda *given, **options: b"x")
-            with pytest.raises(s.SerializationError, match="got 1"):
+            with refused(s.SerializationError, "NQX408", "1"):
                 file.arrays["packed"].read()
         assert same(file.arrays["packed"].read(), array)

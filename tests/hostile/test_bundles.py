@@ -26,7 +26,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.formats.npz import NPZ_STORE as npz
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.manifest.text import format_manifest
-from tests.builders import FORMS, bounded, edit, every, npy, payload_of, simple
+from tests.builders import FORMS, bounded, edit, every, npy, payload_of, refused, simple
 from tests.preloaded import python
 
 READERS = {
@@ -37,7 +37,7 @@ READERS = {
 }
 
 
-def refused(path, *codes):
+def no_reader_takes(path, *codes):
     """Every reader refuses the bundle with one of the codes; verify and validate say so or have nothing to say."""
     for name, read in READERS.items():
         with pytest.raises(s.SerializationError) as caught:
@@ -137,7 +137,7 @@ def test_class_references_are_not_imported_and_not_called(tmp_path, planted, kin
     before = set(sys.modules)
     for index, ref in enumerate(REFS):
         path = node_bundle(tmp_path / str(index), {**NODES[kind], "type": ref})
-        refused(path, "NQX501")
+        no_reader_takes(path, "NQX501")
     assert {
         name
         for name in set(sys.modules) - before
@@ -194,7 +194,7 @@ class Trapped(metaclass=Trap):
 def test_what_only_looks_like_a_struct_is_refused_and_not_called(tmp_path, kind, name):
     path = node_bundle(tmp_path / "ckpt", {**NODES[kind], "type": f"{__name__}:{name}"})
     CALLS.clear()
-    refused(path, "NQX501")
+    no_reader_takes(path, "NQX501")
     assert [call for call in CALLS if not call.startswith("_")] == []
 
 
@@ -213,7 +213,7 @@ def test_no_pickle_in_any_place(tmp_path):
                 archive.writestr(
                     f"{member}.npy", npy(whole if member == name else good, allow_pickle=True)
                 )
-        verified, _ = refused(path, "NQX502")
+        verified, _ = no_reader_takes(path, "NQX502")
         assert "NQX502" in verified
 
 
@@ -250,7 +250,7 @@ def test_member_names_that_lead_out(tmp_path):
                 info = zipfile.ZipInfo("x")
                 info.filename = member
                 archive.writestr(info, data)
-        refused(path, "NQX503", "NQX410", "NQX408")
+        no_reader_takes(path, "NQX503", "NQX410", "NQX408")
     assert sorted(p for p in tmp_path.rglob("*")) == before
 
 
@@ -262,7 +262,7 @@ def test_file_names_that_lead_out(tmp_path, file):
     (tmp_path / "evil.npz").write_bytes(b"not for you")
     path = bundle.write(tmp_path / "c", simple())
     edit(path, lambda d: d["arrays"]["w"].update(file=file))
-    refused(path, "NQX503", "NQX612", "NQX614", "NQX409")
+    no_reader_takes(path, "NQX503", "NQX612", "NQX614", "NQX409")
 
 
 @every("name", NAMES)
@@ -310,7 +310,7 @@ def test_links_pipes_sockets_devices_and_folders_inside(tmp_path, name):
     with bounded():
         for make in makers:
             make()
-            refused(path, "NQX504")
+            no_reader_takes(path, "NQX504")
             at.rmdir() if at.is_dir() and not at.is_symlink() else at.unlink()
     away.rename(at)
     assert s.verify(path) == []
@@ -329,7 +329,7 @@ def test_pipes_and_devices_in_the_place_of_a_bundle(tmp_path):
                 read(path)
             assert caught.value.code == "NQX401"
         assert [d.code for d in s.verify(path)] == ["NQX401"]
-    with pytest.raises(OSError, match="symbolic links"):
+    with refused(OSError, "NQX401", loop):
         s.load(loop)
 
 
@@ -339,7 +339,7 @@ def test_links_in_a_zip(tmp_path):
         entry.create_system, entry.external_attr = 3, 0o120777 << 16
         with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
             archive.writestr(entry, "/etc/passwd")
-        refused(tmp_path / "c.zip", "NQX504")
+        no_reader_takes(tmp_path / "c.zip", "NQX504")
 
 
 # -- zips
@@ -371,7 +371,7 @@ def test_duplicate_members_in_the_bundle_and_in_the_array_file(tmp_path):
         for name in ("manifest.json", "arrays.npz", "manifest.json"):
             archive.writestr(name, (path / name).read_bytes())
     (tmp_path / "c.zip").write_bytes(archive_bytes.getvalue())
-    refused(tmp_path / "c.zip", "NQX509")
+    no_reader_takes(tmp_path / "c.zip", "NQX509")
 
 
 def test_overlapping_members(tmp_path):
@@ -387,7 +387,7 @@ def test_overlapping_members(tmp_path):
             struct.pack_into("<I", data, place, whole)
 
     repacked(path, overlap)
-    refused(path, "NQX509", "NQX408")
+    no_reader_takes(path, "NQX509", "NQX408")
 
 
 LIES = [0, 1, 23, 25, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]
@@ -588,11 +588,11 @@ def test_texts_that_are_no_manifest(tmp_path, name):
     text, code = TEXTS[name]
     with bounded():
         (tmp_path / "c").mkdir()
-        verified, validated = refused(written(tmp_path / "c", text), code)
+        verified, validated = no_reader_takes(written(tmp_path / "c", text), code)
         assert code in verified and code in validated
         with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
             archive.writestr("manifest.json", text)
-        refused(tmp_path / "c.zip", code)
+        no_reader_takes(tmp_path / "c.zip", code)
 
 
 @every(
@@ -803,7 +803,7 @@ def test_jax_is_not_asked_about_what_is_refused(tmp_path, monkeypatch):
     )
     path = bundle.write(tmp_path / "c", simple())
     edit(path, lambda d: d["arrays"]["w"].update(crc32=1))
-    refused(path, "NQX407", "NQX501")
+    no_reader_takes(path, "NQX407", "NQX501")
     assert npz.file == "arrays.npz"
 
 
@@ -894,7 +894,7 @@ def test_a_name_twice_among_very_many(tmp_path):
     end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(directory), position, 0)
     (tmp_path / "c.zip").write_bytes(b"".join(local) + directory + end)
     with bounded(8):
-        refused(tmp_path / "c.zip", "NQX509")
+        no_reader_takes(tmp_path / "c.zip", "NQX509")
 
 
 @pytest.mark.parametrize(
@@ -908,7 +908,7 @@ def test_headers_of_arrays_that_take_long_to_match(tmp_path, shape):
         archive.writestr("b.npy", npy(np.arange(3)))
         archive.writestr("w.npy", member)
     with bounded():
-        refused(path, "NQX408")
+        no_reader_takes(path, "NQX408")
 
 
 def test_very_many_array_files_take_no_more_than_they_are(tmp_path):

@@ -12,7 +12,7 @@ from neuralqx_struct.schema import conditions
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
 from neuralqx_struct.tools.validation import validate
-from tests.builders import bounded, doc, payload
+from tests.builders import bounded, doc, payload, refused
 
 MANY = 8_000
 
@@ -64,9 +64,8 @@ def test_constraints_on_very_many_values(tmp_path, monkeypatch):
 def test_an_example_of_structs_that_double():
     structs = {f"S{i}": {"a": f"S{i + 1}", "b": f"S{i + 1}"} for i in range(40)}
     document = doc({"x": "S0"}, structs={**structs, "S40": {"x": "int"}})
-    with bounded(), pytest.raises(SchemaError, match="at most 10,000 structs") as caught:
+    with bounded(), refused(SchemaError, "NQX413", "10,000"):
         s.example(Schema(series_of([document]), 1).A)
-    assert caught.value.code == "NQX413"
 
 
 @pytest.mark.parametrize("inner", ["list[{}]", "dict[str, {}]", "tuple[{}, ...]"])
@@ -82,9 +81,8 @@ def test_an_example_of_lists_in_lists(inner):
 
 def test_an_example_of_very_many_items():
     least = doc({"x": {"type": "list[int]", "min_length": 200_001}})
-    with bounded(), pytest.raises(SchemaError, match="at most 200,000 items") as caught:
+    with bounded(), refused(SchemaError, "NQX413", "200,000"):
         s.example(Schema(series_of([least]), 1).A)
-    assert caught.value.code == "NQX413"
 
 
 def test_a_payload_that_shares_no_name_with_its_schema(tmp_path):

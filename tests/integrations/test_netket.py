@@ -17,7 +17,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import formats
-from tests.builders import ROOT
+from tests.builders import ROOT, refused
 
 N = 6
 FORM = ROOT / "schemas/mc_state"
@@ -379,9 +379,8 @@ def test_a_full_sum_and_models_with_a_state(nk, integration, tmp_path):
     quiet(first, 2)
     quiet(second, 2)
     assert bits(integration, first) == bits(integration, second)
-    with pytest.raises(s.SerializationError, match="got that of a sum over all states") as caught:
+    with refused(s.SerializationError, "NQX414", "$.sampler"):
         integration.from_struct(held, made(nk, "local", 3)[0])
-    assert caught.value.code == "NQX414"
 
 
 @needs_netket
@@ -439,9 +438,8 @@ def test_runs_that_end_early(nk, integration, tmp_path):
         quiet(driver, 2, keep, broken)
     assert series.steps() == [4, 5, 6, 8]
     _, other = made(nk, "local", 3)
-    with pytest.raises(s.SerializationError, match="a run from step 8 on") as caught:
+    with refused(s.SerializationError, "NQX431", 8, series.root, "resume(driver)"):
         quiet(other, 1, integration.SeriesCallback(series))
-    assert caught.value.code == "NQX431" and "resume(driver)" in caught.value.diagnostics[0].hint
     empty = integration.SeriesCallback(s.Series(tmp_path / "none"))
     assert empty.resume(other) == 0
 
@@ -467,30 +465,29 @@ def test_a_checkpoint_of_another_program_is_refused(nk, integration, tmp_path):
     )
     few = nk.vqs.MCState(nk.sampler.MetropolisLocal(chain(nk), n_chains=16), rbm(nk), n_samples=64)
     before = words(few.variables)
-    with pytest.raises(s.SerializationError, match="sampler") as caught:
+    with refused(s.SerializationError, "NQX412", "sampler") as caught:
         integration.from_struct(held, few)
     assert {each.code for each in caught.value.diagnostics} == {"NQX412"}
     assert words(few.variables) == before
     plain = nk.driver.VMC(driver._ham, nk.optimizer.Sgd(0.1), variational_state=state)
     with pytest.raises(s.SerializationError, match="driver"):
         integration.from_struct(held, state, plain)
-    with pytest.raises(s.SerializationError, match="expected the state of a driver") as caught:
+    with refused(s.SerializationError, "NQX414", "$.driver"):
         integration.from_struct(integration.to_struct(state), state, driver)
-    assert caught.value.code == "NQX414"
 
 
 @needs_netket
 def test_misuse(nk, integration, tmp_path):
     state, _ = made(nk, "local", 3)
-    with pytest.raises(TypeError, match=r"expected a netket\.vqs\.MCState or FullSumState, got 5"):
+    with refused(TypeError, "netket.vqs.MCState", "FullSumState", 5):
         integration.to_struct(5)
-    with pytest.raises(TypeError, match="expected a struct MCState"):
+    with refused(TypeError, "from_struct()", "MCState"):
         integration.from_struct({"params": 1}, state)
-    with pytest.raises(TypeError, match="expected a driver of NetKet"):
+    with refused(TypeError, 5):
         integration.from_struct(integration.to_struct(state), state, 5)
-    with pytest.raises(ValueError, match="every=: expected a whole number from 1 on, got 0"):
+    with refused(ValueError, "every=", 0):
         integration.SeriesCallback(s.Series(tmp_path), every=0)
-    with pytest.raises(s.SerializationError, match="to_struct"):
+    with refused(s.SerializationError, "NQX430", "to_struct(state)"):
         s.export(state, tmp_path / "ck")
 
 
@@ -534,7 +531,7 @@ def test_a_file_of_nqxpack_names_trusted_packages_alone(nk, integration, tmp_pat
     text = (path / "object.json").read_text()
     for name in ("builtins.eval", "jax.numpy.nothing", "netket.utils.os.system"):
         (path / "object.json").write_text(text.replace("netket.models.rbm.RBM", name))
-        with pytest.raises(s.UntrustedError, match="NQX501"):
+        with refused(s.UntrustedError, "NQX501"):
             integration.from_nqxpack(path, trust=trust)
 
 
@@ -543,15 +540,15 @@ def test_a_file_of_nqxpack_that_does_not_fit_changes_nothing(nk, integration, tm
     nqxpack = pytest.importorskip("nqxpack")
     state, other = (spins(nk, seed) for seed in (1, 2))
     nqxpack.save({"a": state}, tmp_path / "two.nk")
-    with pytest.raises(s.SerializationError, match="NQX614"):
+    with refused(s.SerializationError, "NQX614"):
         integration.from_nqxpack(tmp_path / "two.nk", other)
     wide = nk.vqs.MCState(local(nk, chain(nk)), nk.models.RBM(alpha=2, param_dtype=complex))
     nqxpack.save(wide, tmp_path / "wide.nk")
     before = integration.to_struct(other)
-    with pytest.raises(s.SerializationError, match="NQX412"):
+    with refused(s.SerializationError, "NQX412"):
         integration.from_nqxpack(tmp_path / "wide.nk", other)
     assert integration.to_struct(other).parameters == before.parameters
-    with pytest.raises(TypeError, match="expected a netket"):
+    with refused(TypeError, "netket.vqs.MCState"):
         integration.from_nqxpack(tmp_path / "wide.nk", {})
 
 

@@ -34,7 +34,7 @@ from neuralqx_struct.integrations.orbax import (
     StructSave,
 )
 from neuralqx_struct.manifest import Limits
-from tests.builders import ROOT
+from tests.builders import ROOT, refused
 
 v1 = ocp.v1
 
@@ -297,9 +297,8 @@ def test_sigterm_makes_the_manager_save_at_once(tmp_path):
 def test_a_refused_value_leaves_a_manager_that_goes_on(tmp_path):
     with ocp.CheckpointManager(tmp_path / "m") as manager:
         manager.save(0, args=StructSave(small()))
-        with pytest.raises(s.SerializationError, match="expected") as caught:
+        with refused(s.SerializationError, "NQX430", "$['bad']"):
             manager.save(1, args=StructSave({"w": jnp.ones(2), "bad": object()}))
-        assert caught.value.code == "NQX430"
         manager.save(2, args=StructSave(small(2)))
         manager.wait_until_finished()
         assert manager.all_steps() == [0, 2]
@@ -332,11 +331,10 @@ def test_a_checkpointer_without_a_manager(tmp_path):
 
 
 def test_misuse(folder, schema):
-    with pytest.raises(ValueError, match="either load_cls= or schema=, got both"):
+    with refused(ValueError, "load_cls=", "schema="):
         StructRestore(schema.Net, schema=folder)
-    with pytest.raises(s.SerializationError, match="got the URL 'gs://bucket/m/0'") as caught:
+    with refused(s.SerializationError, "NQX406", "gs://bucket/m/0"):
         StructCheckpointHandler().metadata("gs://bucket/m/0")
-    assert caught.value.code == "NQX406"
 
 
 def test_without_the_extra_an_error_names_it(monkeypatch):
@@ -378,15 +376,11 @@ def test_a_save_that_v1_refuses_leaves_no_thread(folder, tmp_path):
 
 
 def test_readers_of_one_bundle_list_the_items(run):
-    for read in (s.load, s.inspect):
-        with pytest.raises(
-            s.SerializationError, match="steps 1, 2, which hold the bundles state"
-        ) as caught:
+    for read, code in ((s.load, "NQX401"), (s.inspect, "NQX621")):
+        with refused(s.SerializationError, code, "1, 2", run / "2/state"):
             read(run)
-        assert str(run / "2/state") in caught.value.diagnostics[0].hint
-        with pytest.raises(s.SerializationError, match="a folder of the bundles state") as caught:
+        with refused(s.SerializationError, code, "state", run / "1/state"):
             read(run / "1")
-        assert str(run / "1/state") in caught.value.diagnostics[0].hint
     for check in (s.verify, s.validate):
         (found,) = check(run)
         assert "1, 2" in found.message and str(run / "2/state") in found.hint
@@ -395,7 +389,7 @@ def test_readers_of_one_bundle_list_the_items(run):
 def test_steps_of_any_name_are_listed_and_unfinished_ones_are_not(run, tmp_path):
     for name in ("ckpt_002", "ckpt_0010", "5.orbax-checkpoint-tmp"):
         (tmp_path / name).symlink_to(run / "1")
-    with pytest.raises(s.SerializationError, match="steps ckpt_002, ckpt_0010, which"):
+    with refused(s.SerializationError, "NQX401", "ckpt_002, ckpt_0010"):
         s.load(tmp_path)
 
 
@@ -517,10 +511,10 @@ def test_damage_and_faults_behind_a_url(far, schema, monkeypatch):
     def refuse():
         raise TimeoutError("no answer")
 
-    with pytest.raises(s.SerializationError, match="TimeoutError: no answer") as caught:
+    with refused(s.SerializationError, "NQX401", "TimeoutError") as caught:
         load_while(refuse)
     assert len(caught.value.diagnostics) == 1 and "127.0.0.1" not in str(caught.value)
-    with pytest.raises(s.SerializationError, match="replaced or removed|expected a bundle"):
+    with refused(s.SerializationError, "NQX401"):
         load_while(
             lambda: files.rm("/bucket/m/2", recursive=True) if files.exists("/bucket/m/2") else None
         )
@@ -565,7 +559,7 @@ def test_files_of_other_folders_are_not_downloaded(far, folder, tmp_path, monkey
         return {**find(self, path, **options), f"{path}/../up": {"size": 1, "type": "file"}}
 
     monkeypatch.setattr(type(far[1]), "find", more)
-    with pytest.raises(s.UntrustedError, match="expected the name of a file in the folder"):
+    with refused(s.UntrustedError, "NQX503", "../up"):
         s.migrate(f"{far[0]}/2/state", tmp_path / "copy", schema=folder)
     assert not (tmp_path / "up").exists()
 
@@ -611,13 +605,13 @@ def test_steps_in_v1(folder, schema, tmp_path):
         assert [each.step for each in manager.checkpoints] == [1, 2]
         net = manager.load_checkpointables(abstract_checkpointables={"net": schema.Net})["net"]
     assert net.step == 2 and np.array_equal(net.kernel, VALUES + 2)
-    with pytest.raises(s.SerializationError, match="steps 1, 2, which hold the bundles net"):
+    with refused(s.SerializationError, "NQX401", "1, 2", "net"):
         s.load(tmp_path / "m")
 
 
 @pytest.mark.parametrize("wrong", [3, {"w": 1}])
 def test_other_abstract_forms_are_refused(wrong, tmp_path):
-    with pytest.raises(TypeError, match="abstract form: expected a Struct"):
+    with refused(TypeError, wrong):
         asyncio.run(StructHandler().load(tmp_path, wrong))
 
 
@@ -723,11 +717,11 @@ def test_a_killed_process_leaves_a_usable_step(work):
 def test_limits_of_an_item(tmp_path):
     tree = {"a": jnp.arange(3), "b": [1, 2, 3]}
     with ocp.CheckpointManager(tmp_path) as manager:
-        with pytest.raises(s.SerializationError, match="at most 4 nodes"):
+        with refused(s.SerializationError, "NQX005", "$.manifest", "4"):
             manager.save(0, args=StructSave(tree, limits=Limits(nodes=4)))
         manager.save(1, args=StructSave(tree, limits=Limits(nodes=10)))
         manager.wait_until_finished()
-        with pytest.raises(s.SerializationError, match="limits="):
+        with refused(s.SerializationError, "NQX005", "$.manifest", "limits="):
             manager.restore(1, args=StructRestore(limits=Limits(nodes=4)))
         assert manager.restore(1, args=StructRestore(limits=Limits(nodes=10)))["b"] == [1, 2, 3]
 
@@ -743,11 +737,11 @@ def test_limits_of_a_handler(folder, tmp_path):
     with ocp.Checkpointer(StructCheckpointHandler()) as writer:
         writer.save(place, args=StructSave(tree))
     handler = StructCheckpointHandler(limits=Limits(nodes=4))
-    for refused in (handler.metadata, handler.restore):
-        with pytest.raises(s.SerializationError, match="limits="):
-            refused(place)
+    for read in (handler.metadata, handler.restore):
+        with refused(s.SerializationError, "NQX005", "$.manifest", "limits="):
+            read(place)
     assert handler.restore(place, StructRestore(limits=Limits(nodes=10)))["b"] == [1, 2, 3]
-    with pytest.raises(s.SerializationError, match="at most 4 nodes"):
+    with refused(s.SerializationError, "NQX005", "$.manifest", "4"):
         handler.save(tmp_path, StructSave(tree))
     handler.close()
 
@@ -762,13 +756,13 @@ def test_limits_of_a_handler(folder, tmp_path):
 
     new = SimpleNamespace(path=tmp_path, await_creation=created)
     v1_handler, item = Tight(), tmp_path / "ck/net"
-    for refused in (
+    for work in (
         v1_handler.metadata(item),
         v1_handler.load(item),
         v1_handler.save(new, old_net(folder)),
     ):
         with pytest.raises(s.SerializationError, match="limits="):
-            asyncio.run(done(refused))
+            asyncio.run(done(work))
     wide = StructRestore(limits=Limits(nodes=500))
     assert asyncio.run(done(v1_handler.load(item, wide))).step == 0
 
@@ -816,7 +810,7 @@ def test_an_item_of_orbax_comes_under_a_schema(tmp_path):
         net = manager.restore(0, args=StructRestore(schema=schema))
         assert type(net) is schema.root and net.step == 3
         assert manager.restore(0, args=StructRestore(raw=True))["step"] == 3
-        with pytest.raises(s.SerializationError, match="expected like= or a schema"):
+        with refused(s.SerializationError, "NQX401", "like="):
             manager.restore(0, args=StructRestore())
 
 

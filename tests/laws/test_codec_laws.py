@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import neuralqx_struct as s
 from neuralqx_struct.dtypes import ML_DTYPES
 from neuralqx_struct.manifest import DEFAULT_LIMITS
-from tests.builders import cases, every
+from tests.builders import cases, every, refused
 
 
 class Point(NamedTuple):
@@ -408,7 +408,7 @@ def test_nests_as_deep_as_readers_go(make, tmp_path):
             type(again) is type(deepest)
             and s.to_state_dict(again)["manifest"] == s.to_state_dict(deepest)["manifest"]
         )
-    with pytest.raises(s.SerializationError, match="levels") as caught:
+    with refused(s.SerializationError, "NQX430", DEFAULT_LIMITS.depth) as caught:
         s.to_state_dict(nest(NESTS[make], DEFAULT_LIMITS.depth))
     assert [d.code for d in caught.value.diagnostics] == ["NQX430"]
 
@@ -421,16 +421,15 @@ def test_nests_beyond_the_stack_are_an_error_of_ours():
         return act() if frames == 0 else below(frames - 1, act)
 
     for act in (lambda: s.to_state_dict(deepest), lambda: s.from_state_dict(held)):
-        with pytest.raises(s.SerializationError, match="stack") as caught:
+        with refused(s.SerializationError, "NQX005"):
             below(sys.getrecursionlimit() - 300, act)
-        assert caught.value.code == "NQX005"
 
 
 def test_a_container_that_contains_itself_is_refused_with_its_path():
     inner: list[Any] = [1]
     loop = {"a": [inner]}
     inner.append(loop)
-    with pytest.raises(s.SerializationError, match="contains itself") as caught:
+    with refused(s.SerializationError, "NQX430", "$.node['a'][0][1]") as caught:
         s.to_state_dict(State(node=loop))
     assert (
         caught.value.diagnostics[0].path == "$.node['a'][0][1]" and caught.value.diagnostics[0].hint
@@ -442,7 +441,7 @@ def test_containers_met_very_often_end_in_an_error():
     value: Any = ["x"]
     for _ in range(60):
         value = [value, value]
-    with pytest.raises(s.SerializationError, match="at most 1000000 nodes"):
+    with refused(s.SerializationError, "NQX430", 1_000_000):
         s.to_state_dict(value)
 
 
@@ -494,6 +493,6 @@ def test_a_snapshot_stays_what_it_was(leaf):
 def test_donated_arrays_are_refused():
     array = jnp.arange(4.0)
     array.delete()
-    with pytest.raises(s.SerializationError, match="deleted or donated") as caught:
+    with refused(s.SerializationError, "NQX430", "$[0]") as caught:
         s.to_state_dict([array])
     assert caught.value.diagnostics[0].path == "$[0]"

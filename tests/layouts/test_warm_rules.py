@@ -13,7 +13,7 @@ import neuralqx_struct as s
 from neuralqx_struct.layouts.warm_rules import warm_schema
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint
-from tests.builders import ROOT
+from tests.builders import ROOT, refused
 
 SMALL = """
 language: "1"
@@ -141,13 +141,11 @@ def test_a_name_is_a_file_beside_the_schema_of_the_model(folder, tmp_path):
     schema = s.load_schema(tmp_path / "small")
     started, receipt = s.warm_start(path, model, "from_small", schema=schema)
     assert type(started) is type(model) and receipt.resized == ("body/words",)
-    with pytest.raises(s.SchemaError, match="did you mean 'from_small'") as caught:
+    with refused(s.SchemaError, "NQX708", "from_small"):
         s.warm_start(path, model, "from_smal", schema=schema)
-    assert caught.value.code == "NQX708"
     text = (folder / "warm" / "from_small.yaml").read_text()
-    with pytest.raises(s.SchemaError, match=r"into") as caught:
+    with refused(s.SchemaError, "NQX404", "$.into"):
         s.warm_start(path, s.load(path), text, schema=schema)
-    assert caught.value.code == "NQX404"
 
 
 def test_the_schema_of_the_bundle_is_found_beside_that_of_the_model(folder, tmp_path):
@@ -166,7 +164,7 @@ def test_the_schema_of_the_bundle_is_found_beside_that_of_the_model(folder, tmp_
     rules["paths"] = {"body/words": "embed"}
     assert s.warm_start(path, model, rules).receipt.resized == ("body/words",)
     for other in ("lab.large@1", "lab.unknown@2"):
-        with pytest.raises(s.SchemaError, match="as the rules have it") as caught:
+        with refused(s.SchemaError, "NQX404", "$.of") as caught:
             s.warm_start(path, model, {"of": other})
         assert (caught.value.code, caught.value.diagnostics[0].path) == ("NQX404", "$.of")
 

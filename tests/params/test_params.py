@@ -27,6 +27,7 @@ from neuralqx_struct.paths import format_path
 from neuralqx_struct.struct import Struct
 from neuralqx_struct.tools.inspection import inspect
 from neuralqx_struct.trees import merge, partition, split
+from tests.builders import refused
 
 normal = jax.nn.initializers.normal(0.1)
 zeros = jax.nn.initializers.zeros
@@ -135,17 +136,15 @@ def test_nodes_are_compared_by_identity():
 def test_a_duplicate_child_is_refused_with_its_path():
     graph = Graph("net")
     graph.child("mlp").child("a")
-    with pytest.raises(
-        ValueError, match=r"\$\['net'\]\['mlp'\]: expected a name that is free, got 'mlp'"
-    ):
+    with refused(ValueError, "NQX118", "$['net']['mlp']"):
         graph / "mlp"
 
 
 @pytest.mark.parametrize("name", ["", 3, None, ("a",)])
 def test_names_are_text(name):
-    with pytest.raises(GraphError, match="expected a name that is text and not empty"):
+    with refused(GraphError, "NQX118", "$['net']"):
         Graph("net").child(name)
-    with pytest.raises(GraphError, match="expected a name that is text and not empty"):
+    with refused(GraphError, "NQX118"):
         Graph(name)
 
 
@@ -159,22 +158,18 @@ def test_models_copy_and_pickle_with_their_graphs(duplicate):
     assert again[2].graph.root is again[0] is not graph
     assert [path for path, _ in again[0].walk()] == [path for path, _ in graph.walk()]
     assert initialised(again[2], again[1], jnp.ones((1, 3))) == params
-    with pytest.raises(GraphError, match="expected a name that is free"):
+    with refused(GraphError, "NQX118", "$['net']['mlp']"):
         again[0].child("mlp")
 
 
 def test_modules_cannot_bind_to_a_root():
-    with pytest.raises(
-        ValueError, match=r"\$\['net'\]: expected a child node to bind Module to, got the root"
-    ):
+    with refused(ValueError, "NQX118", "$['net']", "Module"):
         Module(Graph("net"))
 
 
 def test_modules_cannot_bind_twice():
     _, rng, _ = net()
-    with pytest.raises(
-        ValueError, match=r"\$\['net'\]\['rng'\].*free for Mean, got one that is bound to a Rng"
-    ):
+    with refused(ValueError, "NQX118", "$['net']['rng']", "Mean", "Rng"):
         Mean(rng.graph)
 
 
@@ -184,16 +179,14 @@ def test_a_module_that_has_not_called_its_base_says_so():
             self.size = size
 
     forgetful = Forgetful(Graph("net") / "m", 3)
-    with pytest.raises(
-        ValueError, match=r"(?s)expected a module that is bound .* call super\(\).__init__\(graph\)"
-    ):
+    with refused(ValueError, "NQX118", "Forgetful", "super().__init__(graph)"):
         forgetful.get_param(Params(), "w", (), normal)
-    with pytest.raises(AttributeError, match="'Forgetful' object has no attribute 'grape'"):
+    with pytest.raises(AttributeError, match="'grape'"):
         forgetful.grape
 
 
 def test_modules_bind_to_graphs_only():
-    with pytest.raises(GraphError, match="expected a Graph to bind Module to, got a str"):
+    with refused(GraphError, "NQX118", "Graph", "str"):
         Module("net")
 
 
@@ -278,10 +271,10 @@ def test_params_do_not_change_with_the_dict_they_were_made_from():
 
 
 def test_a_missing_path_is_a_key_error_that_suggests_one():
-    with pytest.raises(KeyError, match="did you mean 'net/a/kernel'") as caught:
+    with refused(KeyError, "NQX414", "$['net']['a']['kernal']", "net/a/kernel") as caught:
         sample()[("net", "a", "kernal")]
     assert isinstance(caught.value, StructError)
-    with pytest.raises(ParamsError, match="paths are tuples of names"):
+    with refused(ParamsError, "NQX414", "$['net']"):
         sample()["net"]
 
 
@@ -290,24 +283,20 @@ def test_locked_params_refuse_new_paths_and_take_new_values():
     assert params.is_locked
     assert not params.unlocked().is_locked
     assert params.set(("net", "b"), Param(2.0)).is_locked
-    with pytest.raises(
-        KeyError, match=r"\$\['net'\]\['c'\]: expected .* params are locked, got a new path"
-    ):
+    with refused(KeyError, "NQX414", "$['net']['c']"):
         params.set(("net", "c"), Param(2.0))
     assert ("net", "c") in params.unlocked().set(("net", "c"), Param(2.0))
 
 
 @pytest.mark.parametrize("path", [(), "net", ("net", 3), ("net", ""), None])
 def test_what_is_no_path_is_refused(path):
-    with pytest.raises(
-        ValidationError, match="expected a path of names that are text and not empty"
-    ):
+    with refused(ValidationError, "NQX411"):
         Params().set(path, Param(1.0))
 
 
 @pytest.mark.parametrize("value", [1.0, {}, None])
 def test_what_is_no_param_is_refused(value):
-    with pytest.raises(ValidationError, match="expected a Param, got a"):
+    with refused(ValidationError, "NQX411", "$['net']['w']", "Param"):
         Params().set(("net", "w"), value)
 
 
@@ -315,7 +304,7 @@ def test_all_wrong_entries_are_told_at_once():
     with pytest.raises(ValidationError) as caught:
         Params({("a",): 1, ("b", 3): Param(1), "c": {"d": None, "e": Param(1)}})
     assert {d.path for d in caught.value.diagnostics} == {"$['a']", "$['b'][3]", "$['c']['d']"}
-    with pytest.raises(ValidationError, match="expected a mapping from paths to Param, got a list"):
+    with refused(ValidationError, "NQX416", "Params"):
         Params([Param(1)])
 
 
@@ -341,7 +330,7 @@ def test_split_takes_filters():
         2,
         1,
     ]
-    with pytest.raises(FilterError, match="got a Param that none does"):
+    with refused(FilterError, "NQX428", "$['net']['a']", "Param"):
         sample().split(PathContains("kernel"), PathContains("b"))
 
 
@@ -349,16 +338,14 @@ def test_merge_overrides_or_refuses():
     first = Params({("a",): Param(1), ("b",): Param(2)})
     second = Params({("b",): Param(3), ("c",): Param(4)})
     assert {path[0]: p.value for path, p in first.merge(second).items()} == {"a": 1, "b": 3, "c": 4}
-    with pytest.raises(
-        FilterError, match=r"\$\['b'\]: expected one leaf, got one from each of several"
-    ):
+    with refused(FilterError, "NQX429", "$['b']"):
         first.merge(second, on_conflict="error")
     assert first.merge(Params({("c",): Param(4)}), on_conflict="error")[("c",)].value == 4
-    with pytest.raises(ValueError, match="expected 'override' or 'error', got 'keep'"):
+    with refused(ValueError, "on_conflict=", "'keep'"):
         first.merge(second, on_conflict="keep")
-    with pytest.raises(TypeError, match="expected Params, got a dict"):
+    with refused(TypeError, "merge()", "Params"):
         first.merge({})
-    with pytest.raises(ValueError, match=r"got locked and unlocked params; use other.locked\(\)"):
+    with refused(ValueError, "merge()", "other.locked()"):
         first.locked().merge(second)
 
 
@@ -463,7 +450,7 @@ def test_sharding_reads_metadata():
 
 
 def test_trainable_is_a_truth_value_and_metadata_may_be_none():
-    with pytest.raises(ValidationError, match=r"trainable: expected True or False, got"):
+    with refused(ValidationError, "NQX411", "Param.trainable"):
         Param(1.0, trainable="no")
     assert Param(1.0, trainable=np.bool_(False), metadata=None) == Param(1.0, trainable=False)
 
@@ -507,16 +494,14 @@ def test_get_param_takes_dtype_trainable_and_metadata():
 def test_locked_params_refuse_accidental_creation():
     _, rng, model = net()
     params = rng.seed(Params(), seed=42).locked()
-    with pytest.raises(
-        KeyError, match=r"\$\['net'\]\['mlp'\]\['hidden'\]\['kernel'\]: .*params are locked"
-    ):
+    with refused(KeyError, "NQX414", "$['net']['mlp']['hidden']['kernel']"):
         model(params, jnp.ones((1, 3)))
 
 
 def test_a_parameter_of_another_shape_is_refused():
     _, rng, model = net()
     params = initialised(model, rng, jnp.ones((1, 3)))
-    with pytest.raises(ValidationError, match=r"expected shape \[4, 5\], got float32\[3, 5\]"):
+    with refused(ValidationError, "NQX412", "[4, 5]", "float32[3, 5]"):
         model(params, jnp.ones((1, 4)))
 
 
@@ -525,7 +510,7 @@ def test_set_param_updates_state_that_is_there():
     mean = Mean(graph / "mean")
     _, params = mean(rng.seed(Params(), 0), jnp.ones(4))
     assert params[("net", "mean", "mean")].value == pytest.approx(0.1)
-    with pytest.raises(KeyError, match="expected a path that has a parameter"):
+    with refused(KeyError, "NQX414", "$['net']['mean']['variance']"):
         mean.set_param(params, "variance", 1.0)
 
 
@@ -536,24 +521,20 @@ def test_set_param_freezes_and_notes():
     params = module.set_param(params, "w", trainable=False, metadata={"tag": "lora"})
     param = params[module.param_path("w")]
     assert (param.value, param.trainable, param.metadata) == (0.0, False, {"a": 1, "tag": "lora"})
-    with pytest.raises(
-        ValueError, match=r"\['w'\]: expected a value, trainable or metadata to set, got none"
-    ):
+    with refused(ValueError, "['w']"):
         module.set_param(params, "w")
 
 
 def test_without_exactly_one_rng_none_is_guessed():
     graph = Graph("net")
     module = Module(graph / "m")
-    with pytest.raises(
-        ParamsError, match="expected one Rng to draw the first value from, got 0"
-    ) as caught:
+    with refused(ParamsError, "NQX414", "Rng", 0) as caught:
         module.get_param(Params(), "w", (), normal)
     assert isinstance(caught.value.__cause__, TypeError)
     value, params = module.get_param(Params(), "w", (), zeros)
     assert (value, list(params)) == (0.0, [("net", "m", "w")]), "a constant needs no key"
     first, second = Rng(graph / "first"), Rng(graph / "second")
-    with pytest.raises(ParamsError, match="got 2 in the graph"):
+    with refused(ParamsError, "NQX414", "$['net']['m']['w']", "2"):
         module.get_param(first.seed(Params(), 0), "w", (), normal)
     module.rng = second
     _, params = module.get_param(second.seed(Params(), 0), "w", (), normal)
@@ -573,9 +554,7 @@ def test_the_error_of_an_initialiser_is_its_own():
 def test_a_parameter_that_is_there_needs_no_shape():
     graph, rng, _ = net()
     module = Module(graph / "m", rng)
-    with pytest.raises(
-        KeyError, match="expected a parameter that exists, got none, and no shape and init"
-    ):
+    with refused(KeyError, "NQX414", "$['net']['m']['w']"):
         module.get_param(rng.seed(Params(), 0), "w")
     value, params = module.get_param(rng.seed(Params(), 0), "w", (2,), normal)
     again, same = module.get_param(params.locked(), "w")
@@ -601,7 +580,7 @@ def test_keys_are_folded_from_seed_and_counter():
 def test_the_seed_must_be_set_first():
     _, rng, _ = net()
     for use in (rng, rng.get_seed, rng.get_counter):
-        with pytest.raises(KeyError, match="the seed must be set first"):
+        with refused(KeyError, "NQX414", "$['net']['rng']"):
             use(Params())
 
 
@@ -614,7 +593,7 @@ def test_seeds_are_integers_or_keys(seed):
 @pytest.mark.parametrize("seed", [1.5, "x", True, np.zeros(2, np.uint32)])
 def test_other_seeds_are_refused(seed):
     _, rng, _ = net()
-    with pytest.raises(ValidationError, match=r"\['seed'\]: expected an integer or a key"):
+    with refused(ValidationError, "NQX420", "$['net']['rng']['seed']"):
         rng.seed(Params(), seed)
 
 
@@ -630,11 +609,9 @@ def test_the_counter_can_be_set():
     assert int(rng.get_counter(params)) == 5
     assert int(rng.get_counter(rng.seed(params, counter=2))) == 2
     for error in (KeyError, ValueError):
-        with pytest.raises(
-            error, match="expected a seed beside the counter, got none: the seed must be set first"
-        ):
+        with refused(error, "NQX414", "$['net']['rng']['seed']"):
             rng.seed(Params(), counter=2)
-        with pytest.raises(error, match="expected a seed or a counter to set, got none"):
+        with refused(error, "NQX414", "$['net']['rng']['seed']"):
             rng.seed(params)
 
 
@@ -960,10 +937,7 @@ def test_functions_of_params_can_be_exported():
 )
 def test_paths_of_an_exported_function_are_checked(data):
     assert paths_from_bytes(b'[["a"], ["a", "b"]]') == (("a",), ("a", "b"))
-    with pytest.raises(
-        SerializationError,
-        match="expected the sorted paths of a PathTree as JSON, got something else",
-    ):
+    with refused(SerializationError, "NQX401", "PathTree"):
         paths_from_bytes(data)
 
 
@@ -1031,7 +1005,7 @@ def test_the_tree_reads_as_nested_dicts(odd):
     assert Params(odd.tree["net"]["a"]["b/c"].replace(value=odd.tree).value) == odd.unlocked()
     assert checkpoint.to_state_dict({"x": odd.tree}) == checkpoint.to_state_dict({"x": plain})
     assert odd.to_dict(recursive=True)["tree"]["net"]["a/b"]["value"] == 5.0
-    with pytest.raises(ValidationError, match="expected a path of names"):
+    with refused(ValidationError, "NQX411", "()"):
         Params(odd.tree["net"]["a"])
     with pytest.raises(TypeError):
         odd.tree["net"]["a"]["b/c"] = Param(0.0)
@@ -1155,34 +1129,30 @@ def test_params_inside_a_struct_are_saved():
 def test_stored_params_are_checked_on_the_way_in():
     state = checkpoint.to_state_dict(Params({("a", "b"): Param(1.0)}))
     state["manifest"]["fields"]["tree"]["items"][0][1]["items"][0][1] = 7
-    with pytest.raises(SerializationError, match="expected a Param, got a int"):
+    with refused(SerializationError, "NQX411", "$['a']['b']", "Param"):
         checkpoint.from_state_dict(state)
 
 
 def test_stored_metadata_is_checked_on_the_way_in():
     state = checkpoint.to_state_dict(Metadata({"a": 1}))
     state["manifest"]["payload"] = 7
-    with pytest.raises(
-        SerializationError, match="expected the items and partition_specs of a Metadata"
-    ):
+    with refused(SerializationError, "NQX401", "Metadata", "items", "partition_specs"):
         checkpoint.from_state_dict(state)
 
 
 def test_shardings_that_name_devices_cannot_be_saved():
     mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
-    with pytest.raises(
-        SerializationError, match=r"expected a value that can be saved, got a .*NamedSharding"
-    ):
+    with refused(SerializationError, "NQX430", "$.metadata['items']['sharding']", "NamedSharding"):
         checkpoint.to_state_dict(Param(1.0, metadata={"sharding": NamedSharding(mesh, P())}))
 
 
 def test_a_path_that_is_given_twice_is_refused_and_not_dropped():
-    with pytest.raises(ValidationError, match=r"\$\['a'\]\['b'\]: expected one Param, got two"):
+    with refused(ValidationError, "NQX411", "$['a']['b']", "Param"):
         Params({("a", "b"): Param(1), "a": {"b": Param(2)}})
 
 
 def test_what_is_no_metadata_and_no_truth_is_told_with_what_to_write():
-    with pytest.raises(ValidationError, match=r"Param\.metadata: expected a mapping"):
+    with refused(ValidationError, "NQX411", "Param.metadata", "lora"):
         Param(1, metadata="lora")
-    with pytest.raises(ValidationError, match=r"expected True or False, got 'lora'(.|\n)*tags"):
+    with refused(ValidationError, "NQX411", "Param.trainable", "'lora'", "tags"):
         Param(1, trainable="lora")

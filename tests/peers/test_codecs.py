@@ -23,6 +23,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuralqx_struct as s
+from tests.builders import refused
 
 
 class Box(s.Struct):
@@ -103,7 +104,7 @@ def test_64_bits_are_never_cut(again):
 def test_64_bit_jax_arrays_without_x64_are_an_error_with_two_remedies(tmp_path):
     with jax.enable_x64(True):
         s.export({"a": jnp.asarray([2**40]), "b": jnp.asarray([1e300])}, tmp_path / "wide")
-    with pytest.raises(s.SerializationError, match="jax_enable_x64.*as_numpy=True") as caught:
+    with refused(s.SerializationError, "NQX417", "jax_enable_x64", "as_numpy=True") as caught:
         s.load(tmp_path / "wide")
     assert [(d.code, d.path) for d in caught.value.diagnostics] == [
         ("NQX417", "$['a']"),
@@ -153,18 +154,18 @@ def test_arrays_that_jax_does_not_have_load_as_numpy(again):
 
 
 REFUSED = {
-    "records": (np.zeros(1, [("a", "i4")]), "structured"),
-    "objects": (np.array([{}]), "can be stored"),
-    "masks": (np.ma.array([1], mask=[True]), "mask would be lost"),
+    "records": (np.zeros(1, [("a", "i4")]), "<i4"),
+    "objects": (np.array([{}]), "object"),
+    "masks": (np.ma.array([1], mask=[True]), "value.mask"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_could_not_be_read_is_not_written(case, tmp_path):
-    value, why = REFUSED[case]
-    with pytest.raises(s.SerializationError, match=why) as caught:
+    value, named = REFUSED[case]
+    with refused(s.SerializationError, "NQX430", "$.x[1]", named):
         s.export(Box([1, value]), tmp_path / "ckpt")
-    assert caught.value.diagnostics[0].path == "$.x[1]" and not (tmp_path / "ckpt").exists()
+    assert not (tmp_path / "ckpt").exists()
 
 
 def test_python_leaves_are_kept_and_integers_have_any_size(again):
@@ -189,7 +190,7 @@ def test_numpy_scalars_are_what_they_were_in_memory_and_on_disk(place, again):
     for value in SCALARS:
         held = getattr(again(Box(**{"x": 0, place: value})), place)
         assert type(held) is type(value) and held == value
-    with pytest.raises(s.SerializationError, match="float128"):
+    with refused(s.SerializationError, "NQX430", "float128"):
         again(Box(**{"x": 0, place: np.longdouble(1)}))
 
 
@@ -308,7 +309,7 @@ def test_a_converter_that_doubles_is_not_run_by_saving(tmp_path):
 def test_a_list_that_contains_itself_is_an_error_with_its_path():
     loop: list[Any] = [1]
     loop.append(loop)
-    with pytest.raises(s.SerializationError, match="contains itself") as caught:
+    with refused(s.SerializationError, "NQX430", "$[1]") as caught:
         s.to_state_dict(loop)
     assert caught.value.diagnostics[0].path == "$[1]"
 

@@ -15,7 +15,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import bundle
-from tests.builders import FORMS, edit, every, npy
+from tests.builders import FORMS, edit, every, npy, refused
 
 
 class Other(s.Struct):
@@ -182,7 +182,7 @@ def test_the_expected_class_is_checked_for_every_root(tmp_path, root_value):
         lambda: Other.from_state_dict(s.to_state_dict(root_value)),
     ]
     for call in calls:
-        with pytest.raises(s.SerializationError, match="expected .*Other"):
+        with refused(s.SerializationError, "NQX401", "Other"):
             call()
 
 
@@ -214,7 +214,7 @@ def test_field_names_that_are_words_of_the_format(tmp_path):
     )
     assert made(self=5).self == 5
     for name in ("replace", "load", "export", "fields"):
-        with pytest.raises(TypeError, match=name):
+        with refused(TypeError, f"Shadow.{name}"):
             s.StructMeta(
                 "Shadow", (s.Struct,), {"__annotations__": {name: int}, "__module__": __name__}
             )
@@ -267,7 +267,7 @@ def test_a_class_with_the_methods_of_the_decorator_of_jax():
     loaded = s.from_state_dict(payload)
     assert (type(loaded), loaded.w, loaded.name) == (WithTreeMethods, 1.5, "n")
     payload["manifest"] = {**node, "children": []}
-    with pytest.raises(s.SerializationError, match="missing 1 required positional"):
+    with refused(s.SerializationError, "NQX414"):
         s.from_state_dict(payload)
 
 
@@ -312,9 +312,8 @@ def test_a_small_zip_that_declares_little_takes_little(tmp_path):
 
 
 def test_object_arrays_are_refused_on_both_sides(tmp_path):
-    with pytest.raises(s.SerializationError, match="Python objects") as caught:
+    with refused(s.SerializationError, "NQX430", "$['w']"):
         s.export({"w": np.array([{}, None])}, tmp_path / "c")
-    assert caught.value.code == "NQX430" and "$['w']" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -323,7 +322,7 @@ def test_overwrite_replaces_bundles_only(tmp_path, form):
     path = tmp_path / form
     path.mkdir()
     (path / "thesis.txt").write_text("years of work")
-    with pytest.raises(FileExistsError, match="expected a bundle to overwrite"):
+    with refused(FileExistsError, "NQX431", path):
         s.export([1], path, overwrite=True)
     assert (path / "thesis.txt").read_text() == "years of work"
 
@@ -352,7 +351,7 @@ def test_a_full_disk_keeps_the_old_bundle(tmp_path, form, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(s.SerializationError, match="No space left on device"):
+    with refused(s.SerializationError, "NQX406", "No space left"):
         s.export([np.arange(4)], path, overwrite=True)
     monkeypatch.setattr(os, "fsync", real)
     assert np.array_equal(s.load(path)[0], [0, 1, 2])
@@ -369,7 +368,7 @@ def test_a_folder_that_stands_where_a_zip_is_wanted(tmp_path):
     """A bundle may change its form; a folder that is none stays."""
     path = tmp_path / "target.zip"
     path.mkdir()
-    with pytest.raises(FileExistsError, match="folder without manifest.json"):
+    with refused(FileExistsError, "NQX431", "manifest.json"):
         s.export([1], path, overwrite=True)
     path.rmdir()
     s.export([2], tmp_path / "folder").rename(path)
@@ -402,7 +401,7 @@ def test_a_class_of_a_script_is_found_by_who_says_which_it_is(tmp_path):
     ref = "__main__:OfAScript"
     path = Other(1).export(tmp_path / "c")
     edit(path, lambda d: d["manifest"].update(type=ref))
-    with pytest.raises(s.UntrustedError, match=f's.alias_class\\("{ref}", OfAScript\\)'):
+    with refused(s.UntrustedError, "NQX501", f's.alias_class("{ref}", OfAScript)'):
         s.load(path)
     s.alias_class(ref, Other)
     assert Other.load(path) == Other(1)

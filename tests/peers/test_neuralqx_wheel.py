@@ -54,10 +54,10 @@ def test_another_file_is_refused(tmp_path, monkeypatch):
 def test_no_wheel_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("NEURALQX_WHEEL", str(tmp_path / "cache" / neuralqx.FILE))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(ImportError, match="name it in NEURALQX_WHEEL"):
+    with pytest.raises(ImportError, match="NEURALQX_WHEEL"):
         neuralqx.wheel()
 
 
 def test_it_does_not_stand_in_for_a_neuralqx_that_runs():
-    with pytest.raises(ImportError, match="has not imported it"):
+    with pytest.raises(ImportError, match="neuralqx: "):
         neuralqx.load.__wrapped__()

@@ -24,6 +24,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.fieldspec import RESERVED_NAMES
+from tests.builders import refused
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class TestAgainstItsDocument:
 
     @pytest.mark.parametrize("verdict", [np.False_, jnp.array(False), np.array(False), False])
     def test_04_every_false_fails(self, verdict):
-        with pytest.raises(s.ValidationError, match=r"Made\.x"):
+        with refused(s.ValidationError, "NQX416", "Made.x"):
             struct_with({"x": int}, x=s.field(validator=lambda v: verdict))(1)
 
     def test_04_a_numpy_number_is_judged(self):
@@ -118,7 +119,7 @@ class TestAgainstItsDocument:
     def test_06_load_takes_a_class(self, tmp_path):
         path = State(1.0).export(tmp_path / "a")
         assert State.load(path, load_cls=State) == State(1.0) == s.load(path, load_cls=State)
-        with pytest.raises(s.SerializationError, match="State"):
+        with refused(s.SerializationError, "NQX401", "State"):
             s.load(path, load_cls=Gen)
 
     def test_07_fields_is_an_ordered_dict_that_can_be_changed_without_harm(self):
@@ -234,12 +235,12 @@ class TestAgainstItsDocument:
     def test_16_what_was_not_saved_can_be_given(self):
         cls = struct_with({"x": int, "debug": str}, debug=s.field(static=True, serialize=False))
         payload = cls(1, debug="x").to_state_dict()
-        with pytest.raises(s.SerializationError, match=r"debug.*\n.*fill=\{'debug': \.\.\.\}"):
+        with refused(s.SerializationError, "NQX414", "$.debug", "fill={'debug': ...}"):
             cls.from_state_dict(payload)
         assert cls.from_state_dict(payload, fill={"debug": "y"}) == cls(1, debug="y")
 
     def test_17_a_field_without_annotation_is_told_of(self):
-        with pytest.raises(TypeError, match=r"Made\.y: expected an annotation.*y: object"):
+        with refused(TypeError, "Made.y", "y: object"):
             struct_with({}, y=s.field(default=3))
 
 
@@ -298,9 +299,9 @@ class TestHooks:
         "default", [[], {}, set(), bytearray(), np.zeros(1)], ids=lambda d: type(d).__name__
     )
     def test_mutable_defaults(self, default):
-        with pytest.raises(TypeError, match=r"Made\.x.*default_factory"):
+        with refused(TypeError, "Made.x", "default_factory"):
             struct_with({"x": object}, x=default)
-        with pytest.raises(TypeError, match=r"Made\.x.*default_factory"):
+        with refused(TypeError, "Made.x", "default_factory"):
             struct_with({"x": object}, x=s.field(default=default))
 
     def test_specs_are_hashable_and_their_metadata_is_read_only(self):
@@ -370,7 +371,7 @@ class TestClasses:
         )
 
     def test_slots(self):
-        with pytest.raises(TypeError, match="__slots__"):
+        with refused(TypeError, "Made", "__slots__", ("x",)):
             struct_with({"x": int}, __slots__=("x",))
 
     def test_abstract_and_protocol_mixins(self):
@@ -435,13 +436,13 @@ class TestClasses:
         assert list(E.fields()) == ["x", "y", "z"] and through(D()) == D()
 
     def test_an_override_without_annotation(self):
-        with pytest.raises(TypeError, match=r"Plain\.step.*annotation"):
+        with refused(TypeError, "Plain.step"):
 
             class Plain(State):
                 step = 77
 
     def test_a_property_with_the_name_of_a_field(self):
-        with pytest.raises(TypeError, match=r"Below\.step"):
+        with refused(TypeError, "Below.step"):
 
             class Below(State):
                 @property
@@ -486,14 +487,14 @@ class TestClasses:
         assert B("3").x == 3 and B("3").replace(x=4).x == 4
         with pytest.raises(s.FrozenStructError):
             B("3").x = 1
-        with pytest.raises(TypeError, match="__init__"):
+        with refused(TypeError, "C", "__init__"):
 
             class C(A):
                 y: int
 
     def test_undeclared_attributes(self):
         cls = struct_with({"x": int}, __post_init__=lambda self: setattr(self, "cache", 1))
-        with pytest.raises(TypeError, match=r"Made\.cache.*declare"):
+        with refused(TypeError, "Made.cache"):
             cls(1)
 
     def test_a_rederive_that_fails_leaves_the_instance_frozen(self):
@@ -562,7 +563,7 @@ class TestClasses:
             State(1.0), step=4
         )
         assert changed == State(1.0, 4) and isinstance(changed, State)
-        with pytest.raises(TypeError, match="did you mean 'step'"):
+        with refused(TypeError, "State.replace()", "'stp'", "'step'"):
             State(1.0).__replace__(stp=1)
 
     def test_the_constructor_leaves_nothing_behind(self):
@@ -626,5 +627,5 @@ class TestClasses:
         odd = struct_with({"self": int, "cls": int, "name": int, "other": int})(1, 2, 3, 4)
         assert odd.replace(self=5).self == 5 and through(odd) == odd
         for name in sorted(RESERVED_NAMES):
-            with pytest.raises(TypeError, match=rf"Made\.{name}.*rename"):
+            with refused(TypeError, f"Made.{name}"):
                 struct_with({name: int})

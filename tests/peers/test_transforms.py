@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import neuralqx_struct as s
-from tests.builders import every
+from tests.builders import every, refused
 
 W = jnp.array([1.0, 2.0])
 
@@ -138,7 +138,7 @@ def test_a_validator_does_not_judge_results():
         2,
     )
     assert jax.eval_shape(lambda r: r, tree).w.shape == (2,)
-    with pytest.raises(s.ValidationError, match=r"Rate\.w"):
+    with refused(s.ValidationError, "NQX416", "Rate.w"):
         Rate(-W)
 
 
@@ -214,7 +214,7 @@ def test_derived_fields_see_each_other_in_any_order():
         a: int = s.field(static=True, derived=lambda self: self.b)
         b: int = s.field(static=True, derived=lambda self: self.a)
 
-    with pytest.raises(TypeError, match=r"Ring\.[ab].*cycle"):
+    with pytest.raises(TypeError, match=r"Ring\.[ab]"):
         Ring(1)
 
 
@@ -317,9 +317,7 @@ def holder(value):
     ],
 )
 def test_statics_that_hold_an_array_or_have_no_hash_are_refused_at_construction(value):
-    with pytest.raises(
-        s.ValidationError, match=r"Static\.n: expected a hashable value without arrays"
-    ):
+    with refused(s.ValidationError, "NQX110", "Static.n"):
         Static(W, value)
 
 
@@ -350,7 +348,7 @@ def test_registering_a_type_again_with_other_functions_is_refused():
 
     first = {"flatten": lambda n: ([n.a], n.b), "unflatten": lambda b, c: Node(c[0], b)}
     s.register_pytree_type(Node, **first)
-    with pytest.raises(ValueError, match="registered already|not registered yet"):
+    with refused(ValueError, "Node"):
         s.register_pytree_type(
             Node, flatten=lambda n: ([n.a, n.b], None), unflatten=lambda _, c: Node(*c)
         )

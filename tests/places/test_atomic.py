@@ -18,14 +18,14 @@ from neuralqx_struct import bundle, formats
 from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.places import atomic as replacement
 from neuralqx_struct.schema.text.loader import replace_text
-from tests.builders import FORMS, every, everything, interruptions, simple, write_linked
+from tests.builders import FORMS, every, everything, interruptions, refused, simple, write_linked
 from tests.preloaded import python
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_existing_target_needs_overwrite(tmp_path, form):
     path = bundle.write(tmp_path / "new" / "parent" / form, simple(1))
-    with pytest.raises(FileExistsError, match="overwrite=True") as caught:
+    with refused(FileExistsError, "NQX431", path) as caught:
         bundle.write(path, simple(2))
     assert isinstance(caught.value, SerializationError)
     assert caught.value.errno == errno.EEXIST
@@ -133,7 +133,7 @@ def test_a_failed_second_rename_puts_the_old_bundle_back(tmp_path, monkeypatch):
         return real(self, target)
 
     monkeypatch.setattr(type(path), "rename", fail)
-    with pytest.raises(OSError, match="no"):
+    with refused(OSError, "NQX406"):
         bundle.write(path, simple(2), overwrite=True)
     assert everything(path)[1]["w"][0, 0] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["ckpt"]
@@ -217,7 +217,7 @@ def test_a_system_without_locks_can_export(tmp_path, monkeypatch, missing, form,
     other = tmp_path / f".{form}.tmp-0123456789ab"
     other.mkdir()
     path = bundle.write(tmp_path / form, simple(1))
-    with pytest.raises(FileExistsError, match="overwrite=True"):
+    with refused(FileExistsError, "NQX431", path):
         bundle.write(path, simple(2))
     bundle.write(path, simple(2), overwrite=True)
     assert everything(path)[1]["w"][0, 0] == 2
@@ -226,9 +226,8 @@ def test_a_system_without_locks_can_export(tmp_path, monkeypatch, missing, form,
 
 def test_a_lock_that_another_process_takes_first_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", blocked)
-    with pytest.raises(SerializationError, match="expected to lock a temporary file") as caught:
+    with refused(SerializationError, "NQX406"):
         bundle.write(tmp_path / "ckpt", simple())
-    assert caught.value.code == "NQX406"
     monkeypatch.undo()
     bundle.write(tmp_path / "ckpt", simple())
     assert [entry.name for entry in tmp_path.iterdir()] == ["ckpt"]
@@ -257,7 +256,7 @@ def test_what_comes_to_stand_at_the_target_meanwhile_is_judged_too(tmp_path, ove
         return "the notes of somebody else" if path.read_text() == "theirs" else None
 
     with (
-        pytest.raises(FileExistsError, match="the notes of somebody else"),
+        refused(FileExistsError, "NQX431", target),
         replacement.staged(target, folder=False, overwrite=overwrite, foreign=foreign) as stage,
     ):
         stage.write_text("mine")

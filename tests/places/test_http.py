@@ -12,7 +12,7 @@ from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.formats.orbax_remote import driver_of
 from neuralqx_struct.places import http
 from neuralqx_struct.places.urls import located
-from tests.builders import bounded
+from tests.builders import bounded, refused
 from tests.servers import Server
 
 DATA = np.random.default_rng(0).integers(0, 2**31, 100_000, dtype="i4")
@@ -164,7 +164,7 @@ def test_the_page_of_a_folder(server):
 @pytest.mark.parametrize("call", ["names", "files_below"])
 def test_pages_without_end_are_refused(server, call):
     place = located(f"{server.url}/endless")
-    with bounded(), pytest.raises(SerializationError, match="NQX401"):
+    with bounded(), refused(SerializationError, "NQX401"):
         getattr(place, call)()
     assert server.sent < 128 << 20
 
@@ -172,7 +172,7 @@ def test_pages_without_end_are_refused(server, call):
 def test_folders_without_end_are_refused(server, monkeypatch):
     monkeypatch.setattr(http, "_MOST_FOLDERS", 50)
     place = located(f"{server.url}/deep")
-    with pytest.raises(SerializationError, match="at most 50 folders"):
+    with refused(SerializationError, "NQX401", "50"):
         place.files_below()
     assert len(server.asked) < 100
 
@@ -216,7 +216,7 @@ def test_answers_of_other_file_systems_that_are_too_long(monkeypatch):
     monkeypatch.setattr(MemoryFileSystem, "cat_file", lambda *given, **options: data)
     place = located("memory://long/w")
     assert place.opening(10) == data[:10] and place.content(5) == data[:5]
-    with pytest.raises(SerializationError, match="NQX408"):
+    with refused(SerializationError, "NQX408"):
         place.fetched(10, 20)
 
 

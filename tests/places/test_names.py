@@ -11,6 +11,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import cli, formats
 from neuralqx_struct.places.names import is_hidden
+from tests.builders import refused
 
 CLUTTER = ("._{}", ".#{}", "{}~", "#{}#", "Thumbs.db", "ehthumbs.db", "Desktop.ini", ".nfs00ab")
 TEXT = """\
@@ -58,10 +59,10 @@ def test_a_bundle_is_replaced_with_the_files_of_systems_in_it(tmp_path, kind):
 def test_the_records_of_version_control_are_kept(tmp_path):
     path = s.export(1, tmp_path / "ckpt")
     (path / ".git").mkdir()
-    with pytest.raises(FileExistsError, match=r"\.git"):
+    with refused(FileExistsError, "NQX431", ".git"):
         s.export(2, path, overwrite=True)
     (tmp_path / "empty/.git").mkdir(parents=True)
-    with pytest.raises(FileExistsError, match=r"without manifest\.json"):
+    with refused(FileExistsError, "NQX431", "manifest.json"):
         s.export(2, tmp_path / "empty")
 
 
@@ -122,7 +123,7 @@ def test_an_empty_folder_is_a_free_place(overwrite, clutter):
     assert s.load(path) == [1, 2] and names(path.parent).count(path.name) == 1
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert not any(map(is_hidden, names(path)))
-    with pytest.raises(FileExistsError, match="NQX431"):
+    with refused(FileExistsError, "NQX431"):
         s.export([3], path)
 
 
@@ -150,7 +151,7 @@ def test_the_working_directory_cannot_be_replaced(tmp_path, monkeypatch):
     path = s.export(1, tmp_path / "ckpt")
     monkeypatch.chdir(path)
     for name in (".", "", "..", Path()):
-        with pytest.raises(s.SerializationError, match="NQX431") as info:
+        with refused(s.SerializationError, "NQX431") as info:
             s.export(2, name, overwrite=True)
         assert info.value.diagnostics[0].file == str(Path(name))
     assert s.load(".") == 1 and names(tmp_path) == ["ckpt"]

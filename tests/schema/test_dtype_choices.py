@@ -18,7 +18,7 @@ from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import every
+from tests.builders import every, refused
 
 CHOICES = {"compute": ["float32", "bfloat16"]}
 FIELDS = {
@@ -70,15 +70,15 @@ def test_an_example_has_the_dtypes_that_are_asked_for(state):
 
 
 @pytest.mark.parametrize(
-    ("dtypes", "message"),
+    ("dtypes", "named"),
     [
-        ({"compute": "float64"}, r"a dtype of compute, got 'float64' \[NQX102\]"),
-        ({"floating": "int8"}, "a dtype of floating, got 'int8'"),
-        ({"compte": "float32"}, "a choice or a family of dtypes, got 'compte'"),
+        ({"compute": "float64"}, ["compute", "'float64'"]),
+        ({"floating": "int8"}, ["floating", "'int8'"]),
+        ({"compte": "float32"}, ["'compte'", "'compute'"]),
     ],
 )
-def test_an_example_of_other_dtypes_is_refused(state, dtypes, message):
-    with pytest.raises(s.SchemaError, match=message):
+def test_an_example_of_other_dtypes_is_refused(state, dtypes, named):
+    with refused(s.SchemaError, "NQX102", "dtypes", *named):
         s.example(type(state), dtypes=dtypes)
 
 
@@ -94,19 +94,16 @@ def test_a_copy_in_another_dtype_is_saved_and_loaded(state, tmp_path):
 
 
 def test_a_mix_names_both_fields(state, tmp_path):
-    message = (
-        r"\$\.bias: expected float32, got bfloat16\[\d\] \[NQX411\]\n"
-        r"  compute is one dtype, and \$\.kernel is of float32"
-    )
-    with pytest.raises(s.ValidationError, match=message):
+    named = ("NQX411", "$.bias", "float32", "bfloat16", "compute", "$.kernel")
+    with refused(s.ValidationError, *named):
         state.replace(bias=state.bias.astype("bfloat16"))
-    with pytest.raises(s.ValidationError, match=message):
+    with refused(s.ValidationError, *named):
         jax.eval_shape(lambda x: x.replace(bias=x.bias.astype("bfloat16")), state)
     mixed = jax.tree.map(
         lambda leaf: leaf.astype("bfloat16") if leaf is state.bias else leaf, state
     )
     path = mixed.export(tmp_path / "mixed", check=False)
-    with pytest.raises(s.SerializationError, match=message):
+    with refused(s.SerializationError, *named):
         type(state).load(path)
     assert [each.path for each in s.validate(path)] == ["$.bias"]
 
@@ -114,22 +111,22 @@ def test_a_mix_names_both_fields(state, tmp_path):
 def test_structs_inside_have_the_same_dtype(state):
     part = type(state.parts[0])(w=jnp.zeros((1, 2), "bfloat16")) if state.parts else None
     part = part or s.example(type(state), key=3).parts[0].replace(w=jnp.zeros((1, 2), "bfloat16"))
-    with pytest.raises(s.ValidationError, match=r"\$\.parts\[0\]\.w: expected float32"):
+    with refused(s.ValidationError, "NQX411", "$.parts[0].w", "float32"):
         state.replace(parts=[part])
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("field", "value", "declared"),
     [
-        ("kernel", "float16", "expected compute.n, m., got float16.*\n  compute is one of float32"),
-        ("moments", "int32", "expected floating.n. . null, got int32"),
-        ("scale", "bool", "expected number.., got bool"),
+        ("kernel", "float16", "compute[n, m]"),
+        ("moments", "int32", "floating[n] | null"),
+        ("scale", "bool", "number[]"),
     ],
 )
-def test_other_dtypes_are_refused(state, field, value, message):
+def test_other_dtypes_are_refused(state, field, value, declared):
     held = getattr(state, field)
     held = jnp.zeros(state.kernel.shape[0]) if held is None else held
-    with pytest.raises(s.ValidationError, match=message):
+    with refused(s.ValidationError, "NQX411", f"$.{field}", declared, value):
         state.replace(**{field: held.astype(value)})
 
 
@@ -209,7 +206,7 @@ def test_a_structural_error_hides_no_choice():
 
 
 def test_a_choice_without_dtypes_is_refused():
-    with pytest.raises(s.SchemaError, match="expected at least one entry"):
+    with refused(s.SchemaError, "NQX010", "$.dtypes.compute"):
         read(PLAIN, {"compute": []})
 
 
@@ -256,7 +253,7 @@ def test_defaults_inside_structs_are_made_before_the_tree_is_known(tmp_path):
     data = document(fields)
     data["structs"]["Part"]["fields"]["w"] = {"type": "compute[2]", "default": 0}
     made = schema(data, tmp_path)
-    with pytest.raises(s.ValidationError, match="compute is one dtype"):
+    with refused(s.ValidationError, "NQX411", "$.part.w", "compute"):
         made.A(x=jnp.zeros(2, "bfloat16"), part=made.Part())
     part = made.Part(w=jnp.zeros(2, "bfloat16"))
     assert made.A(x=jnp.zeros(2, "bfloat16"), part=part).part == part

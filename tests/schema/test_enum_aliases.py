@@ -12,6 +12,7 @@ from neuralqx_struct.schema.lock import full_fingerprint, payload_fingerprint
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import series_of
 from neuralqx_struct.tools.linting import lint_series
+from tests.builders import refused
 
 FIELDS = {
     "x": {"type": "E", "kind": "static"},
@@ -70,7 +71,7 @@ def test_declared_steps_take_precedence(tmp_path):
 
 def test_a_former_name_is_no_member_of_new_values(tmp_path):
     new = schema(NEW, 1, tmp_path)
-    with pytest.raises(s.ValidationError, match="expected one of gaussian, uniform, got 'normal'"):
+    with refused(s.ValidationError, "NQX421", "$.x", "gaussian, uniform", "'normal'"):
         new.A(x="normal", y=())
 
 

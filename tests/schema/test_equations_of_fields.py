@@ -13,7 +13,7 @@ from neuralqx_struct.expressions import parse_equation
 from neuralqx_struct.schema.lock import payload_fingerprint
 from neuralqx_struct.schema.sizes.comparison import shown_sizes
 from neuralqx_struct.tools.linting import lint_document, lint_series
-from tests.builders import doc, every, series_of
+from tests.builders import doc, every, refused, series_of
 
 INT = {"type": "int", "kind": "static", "ge": 0}
 STRUCTS = {
@@ -60,7 +60,7 @@ def test_sizes_that_fields_give(equation, tmp_path):
     for key in range(5):
         made = s.example(schema.A, key=key)
         assert made.x.shape == (EQUATIONS[equation](made),)
-        with pytest.raises(s.ValidationError, match="NQX413") as caught:
+        with refused(s.ValidationError, "NQX413") as caught:
             made.replace(x=jax.numpy.ones(made.x.size + 1))
         assert "$.x" in str(caught.value)
         path = made.export(tmp_path / str(key))
@@ -189,5 +189,5 @@ def test_only_static_ints_of_the_root_give_sizes(kind):
     schema = s.load_schema(s.dump_schema(doc({"n": static, "x": "int8[n]"})))
     assert schema.A(n=True if kind == "bool" else 2, x=jax.numpy.ones(3, "int8")).x.shape == (3,)
     schema = s.load_schema(s.dump_schema(doc({"n": INT, "x": "int8[n]"})))
-    with pytest.raises(s.ValidationError, match="NQX413"):
+    with refused(s.ValidationError, "NQX413"):
         schema.A(n=2, x=jax.numpy.ones(3, "int8"))

@@ -15,7 +15,7 @@ from neuralqx_struct.expressions.functions import StructValue
 from neuralqx_struct.schema.reading import parse_document
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint_document
-from tests.builders import every
+from tests.builders import every, refused
 
 STRUCTS = {
     "Adam": {"params": ["m"], "fields": {"step": "int", "mu": "float32[m]", "kind": "Mode"}},
@@ -475,183 +475,52 @@ def test_errors(expression, code, message, hint):
 
 # Texts that are no expressions, and the expression that the hint proposes for each.
 SYNTAX = [
-    (
-        "adam['step'] > 1",
-        "NQX114",
-        "expected a field behind a dot, got the subscript 'step'",
-        "fields of structs are behind a dot; the",
-    ),
-    (
-        "sizes['a'] == 1",
-        "NQX114",
-        "expected a field behind a dot, got the subscript 'a'",
-        "fields of structs are behind a dot; the",
-    ),
-    (
-        "all(b.width > 0 for b in shaped)",
-        "NQX114",
-        "expected an expression of the subset, got a comprehension at column 4",
-        "operators take all items of a path: all(layers.width > 0), sum(layers.width)",
-    ),
-    (
-        "sum([b.width for b in shaped]) > 1",
-        "NQX114",
-        "expected an expression of the subset, got a comprehension at column 5",
-        "operators take all items of a path: all(layers.width > 0), sum(layers.width)",
-    ),
-    (
-        "all(v > 0 for v in sizes.values())",
-        "NQX114",
-        "expected an expression of the subset, got a comprehension at column 4",
-        "operators take all items of a path: all(layers.width > 0), sum(layers.width)",
-    ),
-    (
-        "all(b.widht > 0 for b in shaped)",
-        "NQX114",
-        "expected an expression of the subset, got a comprehension at column 4",
-        "operators take all items of a path: all(layers.width > 0), sum(layers.width)",
-    ),
-    ("sum(i for s in shaped for i in s) > 1", "NQX114", "comprehension", "all(layers.width > 0)"),
-    ("all(a > b for a, b in pairs)", "NQX114", "comprehension", "all(layers.width > 0)"),
-    (
-        "x.sum() > 1",
-        "NQX114",
-        "expected the name of a function before (, got the method 'sum'",
-        "functions: len, size, shape, ndim, min, max, abs, sum, all, any, isfinite",
-    ),
-    (
-        "np.sum(x) > 1",
-        "NQX114",
-        "expected the name of a function before (, got the method 'sum'",
-        "functions: len, size, shape, ndim, min, max, abs, sum, all, any, isfinite",
-    ),
-    ("sum(x, axis=0) > 1", "NQX114", "expected an expression, got '='", "compare with =="),
-    (
-        "np.mean(x) > 1",
-        "NQX114",
-        "expected the name of a function before (, got the method 'mean'",
-        "functions: len, size, shape, ndim, min, max, abs, sum, all, any, isfinite",
-    ),
-    (
-        "mean(adam.mu) > 1",
-        "NQX116",
-        "expected a known function, got 'mean'",
-        "write sum(x) / size(x)",
-    ),
-    ("mean(name) > 1", "NQX116", "expected a known function, got 'mean'", "write sum(x) / size(x)"),
-    (
-        "mean(shaped) > 1",
-        "NQX116",
-        "expected a known function, got 'mean'",
-        "write sum(x) / size(x)",
-    ),
-    ("sqrt(x) > 1", "NQX116", "expected a known function, got 'sqrt'", "write x ** 0.5"),
-    ("sqrt(name) > 1", "NQX116", "expected a known function, got 'sqrt'", "write x ** 0.5"),
-    ("int(step / 2) > 1", "NQX116", "expected a known function, got 'int'", "did you mean 'min'?"),
-    ("isnan(x)", "NQX116", "expected a known function, got 'isnan'", "write x != x"),
-    ("isnan(step)", "NQX116", "expected a known function, got 'isnan'", "write x != x"),
-    (
-        "prod(extent) == 3",
-        "NQX116",
-        "expected a known function, got 'prod'",
-        "the elements of x are size(x); the items of a tuple are extent[0] * extent[1]",
-    ),
-    (
-        "np.prod(shape(x)) == 4",
-        "NQX114",
-        "expected the name of a function before (, got the method 'prod'",
-        "functions: len, size, shape, ndim, min, max, abs, sum, all, any, isfinite",
-    ),
-    (
-        "prod(x) == 4",
-        "NQX116",
-        "expected a known function, got 'prod'",
-        "the elements of x are size(x); the items of a tuple are extent[0] * extent[1]",
-    ),
-    (
-        "step in sizes",
-        "NQX114",
-        "expected a tuple or list of constants after `in`, got another expression",
-        "write the choices out, as in x in ('a', 'b'); any(sizes == n) compares the items of a list",
-    ),
-    (
-        "step not in extent",
-        "NQX114",
-        "expected a tuple or list of constants after `not in`, got another expression",
-        "write the choices out, as in x in ('a', 'b'); any(sizes == n) compares the items of a list",
-    ),
-    (
-        "step in {1, 2}",
-        "NQX114",
-        "expected an expression, got '{' at column 9",
-        "use numbers, strings, names such as n,",
-    ),
-    (
-        "step in (d, 2)",
-        "NQX114",
-        "expected a tuple or list of constants after `in`, got another expression",
-        "write the choices out, as in x in ('a', 'b'); any(sizes == n) compares the items of a list",
-    ),
-    ("step > 1 && !flag", "NQX114", "expected an expression, got '&'", "write `and`"),
-    ("flag || step = 3", "NQX114", "expected an expression, got '|' at column 6", "write `or`"),
-    (
-        "step ^ 2 => 4",
-        "NQX114",
-        "expected an expression, got '^' at column 6",
-        "powers are written **",
-    ),
-    (
-        "optimizer is not null",
-        "NQX114",
-        "expected a comparison, got `is not`",
-        "compare with == or !=, also with None",
-    ),
-    ("(step > 1 and flag", "NQX114", "expected balanced brackets, got '(' without an end", None),
-    (
-        "step > 1 and",
-        "NQX114",
-        "expected an expression, got nothing more",
-        "use numbers, strings, names such as n,",
-    ),
-    (
-        "step > 1 if flag",
-        "NQX114",
-        "expected an expression, got 'step > 1 if flag'",
-        "use numbers, strings, names such as n,",
-    ),
-    (
-        "shaped[0:2].width > 1",
-        "NQX114",
-        "expected an expression, got ':' at column 9",
-        "use numbers, strings, names such as n,",
-    ),
-    (
-        "shaped[d].width > 1",
-        "NQX114",
-        "expected one whole number as subscript, got another expression",
-        "write shape(x)[0] or extent[0]; all(sizes > 0) and sum(sizes) read all items",
-    ),
-    (
-        "step +",
-        "NQX114",
-        "expected an expression, got nothing more at column 7",
-        "use numbers, strings, names such as n,",
-    ),
-    (
-        "1e999 > step",
-        "NQX114",
-        "expected a finite number, got one that is too large for a float",
-        None,
-    ),
-    ("name.startswith('a')", "NQX114", "the method 'startswith'", "functions: len, "),
+    ("adam['step'] > 1", "NQX114", "'step'", None),
+    ("sizes['a'] == 1", "NQX114", "'a'", None),
+    ("all(b.width > 0 for b in shaped)", "NQX114", "column 4", "all(layers.width > 0)"),
+    ("sum([b.width for b in shaped]) > 1", "NQX114", "column 5", "all(layers.width > 0)"),
+    ("all(v > 0 for v in sizes.values())", "NQX114", "column 4", "all(layers.width > 0)"),
+    ("all(b.widht > 0 for b in shaped)", "NQX114", "column 4", "all(layers.width > 0)"),
+    ("sum(i for s in shaped for i in s) > 1", "NQX114", "column 4", "all(layers.width > 0)"),
+    ("all(a > b for a, b in pairs)", "NQX114", "column 4", "all(layers.width > 0)"),
+    ("x.sum() > 1", "NQX114", "'sum'", "len, size, shape"),
+    ("np.sum(x) > 1", "NQX114", "'sum'", "len, size, shape"),
+    ("sum(x, axis=0) > 1", "NQX114", "'='", "=="),
+    ("np.mean(x) > 1", "NQX114", "'mean'", "len, size, shape"),
+    ("mean(adam.mu) > 1", "NQX116", "'mean'", "sum(x) / size(x)"),
+    ("mean(name) > 1", "NQX116", "'mean'", "sum(x) / size(x)"),
+    ("mean(shaped) > 1", "NQX116", "'mean'", "sum(x) / size(x)"),
+    ("sqrt(x) > 1", "NQX116", "'sqrt'", "x ** 0.5"),
+    ("sqrt(name) > 1", "NQX116", "'sqrt'", "x ** 0.5"),
+    ("int(step / 2) > 1", "NQX116", "'int'", "'min'"),
+    ("isnan(x)", "NQX116", "'isnan'", "x != x"),
+    ("isnan(step)", "NQX116", "'isnan'", "x != x"),
+    ("prod(extent) == 3", "NQX116", "'prod'", "extent[0] * extent[1]"),
+    ("np.prod(shape(x)) == 4", "NQX114", "'prod'", "len, size, shape"),
+    ("prod(x) == 4", "NQX116", "'prod'", "extent[0] * extent[1]"),
+    ("step in sizes", "NQX114", "`in`", "any(sizes == n)"),
+    ("step not in extent", "NQX114", "`not in`", "any(sizes == n)"),
+    ("step in {1, 2}", "NQX114", "'{'", "extent[0]"),
+    ("step in (d, 2)", "NQX114", "`in`", "any(sizes == n)"),
+    ("step > 1 && !flag", "NQX114", "'&'", "`and`"),
+    ("flag || step = 3", "NQX114", "'|'", "`or`"),
+    ("step ^ 2 => 4", "NQX114", "'^'", "**"),
+    ("optimizer is not null", "NQX114", "`is not`", "=="),
+    ("(step > 1 and flag", "NQX114", "'('", None),
+    ("step > 1 and", "NQX114", "column 13", "extent[0]"),
+    ("step > 1 if flag", "NQX114", "'step > 1 if flag'", "extent[0]"),
+    ("shaped[0:2].width > 1", "NQX114", "':'", "extent[0]"),
+    ("shaped[d].width > 1", "NQX114", "column 1", "shape(x)[0]"),
+    ("step +", "NQX114", "column 7", "extent[0]"),
+    ("1e999 > step", "NQX114", "column 1", None),
+    ("name.startswith('a')", "NQX114", "'startswith'", "len, size, shape"),
 ]
 
 
-@every(("expression", "code", "message", "hint"), SYNTAX)
-def test_syntax_of_python_that_has_another_form_here(expression, code, message, hint):
-    with pytest.raises(SchemaError, match=re.escape(message)) as error:
+@every(("expression", "code", "named", "hint"), SYNTAX)
+def test_syntax_of_python_that_has_another_form_here(expression, code, named, hint):
+    with refused(SchemaError, code, named) as error:
         parse(expression)
-    assert error.value.code == code
     (found,) = findings(expression)
     assert (found.code, found.message) == (code, error.value.diagnostics[0].message)
     assert hint is None or hint in found.hint

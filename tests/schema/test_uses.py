@@ -14,6 +14,7 @@ from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.uses import among, link
 from neuralqx_struct.tools.linting import lint
+from tests.builders import refused
 
 OPTIM = """\
 language: "1"
@@ -80,19 +81,17 @@ def test_types_of_another_schema_are_checked_with_its_own_dims(folder):
     assert schema["lab.optim.Adam"] is s.load_schema(folder / "optim").at(2).Adam
     value = state(schema)
     assert value.opt.extra.shape == (4,)  # its k is not the k of lab.train
-    with pytest.raises(
-        ValidationError, match=r"\$\.opt\.m: expected float32\[n=3\], got float32\[5\]"
-    ):
+    with refused(ValidationError, "NQX413", "$.opt.m", "float32[n=3]", "float32[5]"):
         state(schema, opt=lambda make: make(5, 1))
-    with pytest.raises(ValidationError, match="did you mean 'slow'"):
+    with refused(ValidationError, "NQX421", "$.mode", "'slo'", "'slow'"):
         state(schema, mode="slo")
-    with pytest.raises(ValidationError, match=r"expected a struct lab\.optim@2:Adam, got 3"):
+    with refused(ValidationError, "NQX411", "lab.optim@2:Adam", "3"):
         state(schema, opt=3)
 
 
 def test_a_dim_of_the_used_schema_keeps_its_bounds_inside_an_instance(folder):
     schema = s.load_schema(folder / "train")
-    with pytest.raises(ValidationError, match="expected k <= 9, got 12"):
+    with refused(ValidationError, "NQX413", "k <= 9", "12"):
         schema["lab.optim.Adam"](m=jnp.zeros(1), extra=jnp.zeros(12))
 
 
@@ -132,7 +131,7 @@ def test_the_chain_of_the_used_schema_runs_when_it_moves(folder, tmp_path):
 
 def test_text_finds_what_was_loaded(folder):
     text = TRAIN.format(version=2)
-    with pytest.raises(SchemaError, match=r"NQX404 expected version 2 of lab\.optim"):
+    with refused(SchemaError, "NQX404", "2", "lab.optim"):
         s.load_schema(text)
     s.load_schema(folder / "optim")
     assert s.load_schema(text)["lab.optim.Adam"]

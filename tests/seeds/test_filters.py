@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from tests.builders import cases, every
+from tests.builders import cases, every, refused
 
 f = s.filters
 
@@ -184,9 +184,9 @@ def test_the_first_filter_that_matches_keeps_the_value(make, filters, expected):
 
 
 def test_a_value_that_no_filter_matches_is_an_error_with_its_path():
-    with pytest.raises(ValueError, match=r"\$\.b\.value"):
+    with refused(ValueError, "NQX428", "$.b.value"):
         s.split(Foo(), nnx.Param)
-    with pytest.raises(ValueError, match="no other filter|All filters|matched|Non-exhaustive"):
+    with pytest.raises(ValueError, match="Param|BatchStat"):
         nnx.split(Foo(), nnx.Param)
 
 
@@ -314,7 +314,7 @@ def test_both_libraries_refuse_the_same_trees(tree, pairs):
     try:
         nnx.split(tree, *given)
     except ValueError:
-        with pytest.raises(ValueError, match="NQX428"):
+        with refused(ValueError, "NQX428"):
             s.split(tree, *own)
     else:
         s.split(tree, *own)

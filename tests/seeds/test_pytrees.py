@@ -38,9 +38,7 @@ def test_an_unknown_class_is_a_leaf_and_a_struct_is_a_node():
 
 
 def test_mapping_over_an_unknown_class_fails_and_over_a_struct_works():
-    with pytest.raises(
-        TypeError, match=r"unsupported operand type\(s\) for \+: 'Special' and 'int'"
-    ):
+    with pytest.raises(TypeError, match="'Special' and 'int'"):
         jax.tree.map(lambda x: x + 1, [Special(0, 1), Special(2, 4)])
     mapped = jax.tree.map(lambda x: x + 1, [SpecialStruct(0, 1), SpecialStruct(2, 4)])
     assert mapped == [SpecialStruct(1, 2), SpecialStruct(3, 5)]
@@ -208,7 +206,7 @@ def test_a_name_among_the_leaves_fails_under_jit(cls):
         return x.a + x.b
 
     moc = cls("moc", 1, 2, 3)
-    with pytest.raises(TypeError, match=r"abstract array.*type <class 'str'>.*at path x\.name\."):
+    with pytest.raises(TypeError, match=r"<class 'str'>.*x\.name\."):
         f(moc)
 
 
@@ -235,7 +233,7 @@ def test_a_class_that_converts_when_it_is_rebuilt_fails():
         MyTree, flatten=lambda tree: ((tree.a,), None), unflatten=lambda _, args: MyTree(*args)
     )
     assert jax.vmap(lambda x: x)(MyTree(jnp.arange(5.0))).a.shape == (5,)
-    with pytest.raises(ValueError, match=r"None is not a valid value for jnp\.array"):
+    with pytest.raises(ValueError, match=r"None.*jnp\.array"):
         jax.jacobian(lambda x: x)(MyTree(jnp.arange(5.0)))
 
 

@@ -17,7 +17,7 @@ from neuralqx_struct.documents import bound as documents
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema import uses
 from neuralqx_struct.struct.meta import StructABCMeta
-from tests.builders import every
+from tests.builders import every, refused
 
 steps = s.steps
 
@@ -241,7 +241,7 @@ def test_wrong_steps_are_found_when_the_old_document_is_known(tmp_path):
 def test_an_edited_version_is_refused(tmp_path):
     path = value(first(), old=2.5, rank=3).export(tmp_path / "ckpt")
     edited = define("State", 1, {"w": W, "old": int, "rank": int})
-    with pytest.raises(s.MigrationError, match=r"\[NQX405\]"):
+    with refused(s.MigrationError, "NQX405", "$.schema.fingerprint"):
         edited.load(path)
     assert s.load(path).old == 2.5  # as what wrote it
 
@@ -249,10 +249,7 @@ def test_an_edited_version_is_refused(tmp_path):
 def test_another_schema_is_refused(tmp_path):
     path = value(first(), old=2.5, rank=3).export(tmp_path / "ckpt")
     other = define("State", 1, {"w": W, "old": float, "rank": int}, schema="lab.other")
-    with pytest.raises(
-        s.MigrationError,
-        match=r"expected a payload of lab\.other, got one of lab\.state \[NQX404\]",
-    ):
+    with refused(s.MigrationError, "NQX404", "lab.other", "lab.state"):
         other.load(path)
 
 
@@ -263,11 +260,9 @@ def test_a_version_from_the_future_without_steps_says_so(tmp_path):
     (path / "manifest.json").write_text(json.dumps(manifest))
     bundle.seal(path)
     forgotten()
-    with pytest.raises(
-        s.MigrationError, match=r"expected one of the versions 1 of lab\.state, got 2"
-    ) as caught:
+    with refused(s.MigrationError, "NQX404", "lab.state", 1, 2) as caught:
         first().load(path)
-    assert caught.value.code == "NQX404" and "newer release" in caught.value.diagnostics[0].hint
+    assert "newer release" in caught.value.diagnostics[0].hint
 
 
 def test_a_class_that_gets_an_identity_reads_what_it_wrote_before(tmp_path):
@@ -372,9 +367,7 @@ def test_classes_that_use_each_other_are_refused():
     )
     globals()["B"] = b
     try:
-        with pytest.raises(
-            s.SchemaError, match=r"cycle lab\.h -> lab\.b -> lab\.a -> lab\.b \[NQX135\]"
-        ):
+        with refused(s.SchemaError, "NQX135", "lab.h -> lab.b -> lab.a -> lab.b"):
             s.schema_of(holder)
     finally:
         del globals()["B"]
@@ -533,88 +526,62 @@ MIGRATION = steps.migration(1, [])
 
 
 @every(
-    ("keywords", "message"),
+    ("keywords", "named"),
     [
-        ({"version": 2}, r'A: expected schema="\.\.\." beside version=, got none'),
-        ({"migrations": []}, r'A: expected schema="\.\.\." beside migrations=, got none'),
-        ({"schema": 3}, r"A: schema=: expected an identity such as 'lab\.train_state', got 3"),
-        ({"schema": "lab-a"}, r"schema=: expected an identity such as .*, got 'lab-a'"),
-        ({"schema": ""}, r"schema=: expected an identity"),
-        ({"schema": "lab.a\n"}, r"schema=: expected an identity"),
-        (
-            {"schema": "lab.a", "version": 0},
-            r"A: version=: expected an int that is 1 or more, got 0",
-        ),
-        (
-            {"schema": "lab.a", "version": True},
-            r"version=: expected an int that is 1 or more, got True",
-        ),
-        (
-            {"schema": "lab.a", "version": "2"},
-            r"version=: expected an int that is 1 or more, got '2'",
-        ),
+        ({"version": 2}, ["A", "schema=", "version="]),
+        ({"migrations": []}, ["A", "schema=", "migrations="]),
+        ({"schema": 3}, ["A", "schema=", 3]),
+        ({"schema": "lab-a"}, ["A", "schema=", "'lab-a'"]),
+        ({"schema": ""}, ["A", "schema=", "''"]),
+        ({"schema": "lab.a\n"}, ["A", "schema=", r"'lab.a\n'"]),
+        ({"schema": "lab.a", "version": 0}, ["A", "version=", 0]),
+        ({"schema": "lab.a", "version": True}, ["A", "version=", True]),
+        ({"schema": "lab.a", "version": "2"}, ["A", "version=", "'2'"]),
         (
             {"schema": "lab.a", "version": 2, "migrations": MIGRATION},
-            r"A: migrations=: expected a list such as \[s\.",
+            ["A", "migrations=", MIGRATION],
         ),
-        (
-            {"schema": "lab.a", "version": 2, "migrations": "x"},
-            r"migrations=: expected a list .* got 'x'",
-        ),
-        (
-            {"schema": "lab.a", "version": 2, "migrations": 1},
-            r"migrations=: expected a list .* got 1",
-        ),
+        ({"schema": "lab.a", "version": 2, "migrations": "x"}, ["A", "migrations=", "'x'"]),
+        ({"schema": "lab.a", "version": 2, "migrations": 1}, ["A", "migrations=", 1]),
         (
             {"schema": "lab.a", "version": 2, "migrations": [steps.rename(field="a", to="b")]},
-            r"got one with Rename",
+            ["A", "migrations=", "Rename"],
         ),
-        (
-            {"schema": "lab.a", "version": 1, "migrations": [MIGRATION]},
-            r"from versions before 1, got one from 1",
-        ),
+        ({"schema": "lab.a", "version": 1, "migrations": [MIGRATION]}, ["A", "migrations=", 1]),
         (
             {"schema": "lab.a", "version": 2, "migrations": [MIGRATION] * 2},
-            r"one from each version up to 1, got 1, 1",
+            ["A", "migrations=", "1, 1"],
         ),
-        (
-            {"schema": "lab.a", "version": 3, "migrations": [MIGRATION]},
-            r"one from each version up to 2, got 1; one that",
-        ),
-        (
-            {"shema": "lab.a"},
-            r"A: expected kw_only, .* in the class statement, got 'shema'; did you mean 'schema'\?",
-        ),
-        ({"frozen": True}, r"got 'frozen'$"),
+        ({"schema": "lab.a", "version": 3, "migrations": [MIGRATION]}, ["A", "migrations=", 2, 1]),
+        ({"shema": "lab.a"}, ["A", "'shema'", "'schema'"]),
+        ({"frozen": True}, ["A", "'frozen'"]),
     ],
 )
-def test_wrong_keywords_are_told_where_the_class_is_defined(keywords, message):
-    with pytest.raises(TypeError, match=message):
+def test_wrong_keywords_are_told_where_the_class_is_defined(keywords, named):
+    with refused(TypeError, *named):
         types.new_class("A", (s.Struct,), keywords, lambda n: n.update(__annotations__={"n": int}))
     assert references._BOUND == {}
 
 
 @pytest.mark.parametrize(
-    ("version", "given", "message"),
+    ("version", "given", "got"),
     [
-        ("1", [], "expected the version before, an int that is 1 or more, got '1'"),
-        (True, [], "got True"),
-        (0, [], "got 0"),
-        (1, ["rename"], r"expected a list of steps such as .* got 'rename'"),
-        (1, "rename", r"expected a list of steps such as .* got 'rename'"),
-        (1, steps.rename(field="a", to="b"), r"expected a list of steps such as .* got Rename"),
-        (1, [MIGRATION], r"expected a list of steps such as .* got Migration"),
+        ("1", [], "'1'"),
+        (True, [], True),
+        (0, [], 0),
+        (1, ["rename"], "'rename'"),
+        (1, "rename", "'rename'"),
+        (1, steps.rename(field="a", to="b"), "Rename"),
+        (1, [MIGRATION], MIGRATION),
     ],
 )
-def test_wrong_migrations_are_told_where_they_are_written(version, given, message):
-    with pytest.raises(TypeError, match=message):
+def test_wrong_migrations_are_told_where_they_are_written(version, given, got):
+    with refused(TypeError, "steps.migration()", got):
         steps.migration(version, given)
 
 
 def test_names_that_no_schema_can_write_are_told_where_the_class_is_defined():
-    with pytest.raises(
-        TypeError, match=r"expected a name of ASCII letters, digits and _ .* got 'Zustä'"
-    ):
+    with refused(TypeError, "'Zustä'"):
         types.new_class("Zustä", (s.Struct,), {"schema": "lab.a"})
 
 
@@ -668,7 +635,7 @@ def test_bases_may_take_keywords_of_their_own():
         x: int
 
     assert Derived.tag == "mine"
-    with pytest.raises(TypeError, match="takes no keyword arguments"):
+    with pytest.raises(TypeError, match="Other.__init_subclass__"):
 
         class Other(Base, tagg="mine"):
             pass

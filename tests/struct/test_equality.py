@@ -17,7 +17,7 @@ from neuralqx_struct.struct.equality import (
     static_key,
     value_hash,
 )
-from tests.builders import every
+from tests.builders import every, refused
 
 DISTINCT = [
     1,
@@ -89,16 +89,16 @@ class Slotted:
 
 
 @every(
-    ("value", "why"),
+    ("value", "kind"),
     [
-        ([1], "no hash"), ({}, "no hash"), (np.zeros(1), "an array"), (jnp.zeros(1), "an array"), ((1, [2]), "no hash"),
-        (Holder(np.zeros(1)), "holds an array"), (Slotted((1, {"a": np.zeros(1)})), "holds an array"),
-        (functools.partial(max, np.zeros(1)), "holds an array"), (Holder(np.zeros(1)).get, "method that holds an array"),
-        (functools.partial(Holder(np.zeros(1)).get), "partial that holds an array"), (frozenset([Holder(np.zeros(1))]), "holds an array"),
+        ([1], "list"), ({}, "dict"), (np.zeros(1), "ndarray"), (jnp.zeros(1), "ArrayImpl"), ((1, [2]), "list"),
+        (Holder(np.zeros(1)), "Holder"), (Slotted((1, {"a": np.zeros(1)})), "Slotted"),
+        (functools.partial(max, np.zeros(1)), "partial"), (Holder(np.zeros(1)).get, "method"),
+        (functools.partial(Holder(np.zeros(1)).get), "partial"), (frozenset([Holder(np.zeros(1))]), "frozenset"),
     ],
 )  # fmt: skip
-def test_refused_statics(value, why):
-    with pytest.raises(TypeError, match=why):
+def test_refused_statics(value, kind):
+    with refused(TypeError, kind):
         static_key(value)
 
 
@@ -108,7 +108,7 @@ class Unhashable(tuple):
 
 
 def test_a_tuple_without_hash_is_refused():
-    with pytest.raises(TypeError, match="an? Unhashable, which has no hash"):
+    with refused(TypeError, "Unhashable"):
         static_key(Unhashable((1,)))
 
 
@@ -267,6 +267,6 @@ def test_a_struct_differs_from_all_else(other):
 
 
 def test_a_struct_is_not_iterable():
-    with pytest.raises(TypeError, match="not iterable"):
+    with pytest.raises(TypeError, match="'Held'"):
         iter(Held(1))
     assert np.asarray(Held(1)).shape == ()

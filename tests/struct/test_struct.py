@@ -12,6 +12,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.errors import FrozenStructError, ValidationError
+from tests.builders import refused
 
 T = TypeVar("T")
 
@@ -61,26 +62,26 @@ class TestDeclaration:
         )
 
     def test_fields_of_something_else(self):
-        with pytest.raises(TypeError, match="Struct class or instance"):
+        with refused(TypeError, "fields()", "3"):
             s.fields(3)
 
     @pytest.mark.parametrize("name", ["replace", "load", "fields", "_nqx_x"])
     def test_names_of_the_api_are_refused(self, name):
-        with pytest.raises(TypeError, match="rename it"):
+        with refused(TypeError, "Bad.replace"):
             s.StructMeta(
                 "Bad", (s.Struct,), {"__annotations__": {name: int}, "__module__": __name__}
             )
 
     def test_slots_are_refused(self):
-        with pytest.raises(TypeError, match="__slots__"):
+        with refused(TypeError, "Bad.x", "__slots__"):
             s.StructMeta("Bad", (s.Struct,), {"__slots__": ("x",), "__module__": __name__})
 
     def test_a_bare_override_is_refused(self):
-        with pytest.raises(TypeError, match="annotation"):
+        with refused(TypeError, "Bad.step"):
             s.StructMeta("Bad", (State,), {"step": 7, "__module__": __name__})
 
     def test_a_field_without_default_behind_one_with(self):
-        with pytest.raises(TypeError, match="kw_only"):
+        with refused(TypeError, "NQX416", "Bad.b", "kw_only"):
 
             class Bad(s.Struct):
                 a: int = 1
@@ -100,7 +101,7 @@ class TestDeclaration:
         a = A(1, y=5)
         assert (a.x, a.y, A.limit) == (2, 5, 3) and list(A.fields()) == ["x", "y"]
         assert A(1, 3).x == 3 and a.replace(scale=1).x == 2
-        with pytest.raises(TypeError, match="positional"):
+        with pytest.raises(TypeError, match="A.__init__"):
             A(1, 2, 3)
 
     def test_replace_needs_initvars_without_default(self):
@@ -111,7 +112,7 @@ class TestDeclaration:
             def __post_init__(self, scale):
                 self.x = self.x * scale
 
-        with pytest.raises(TypeError, match="InitVar"):
+        with refused(TypeError, "A.replace()", "InitVar"):
             A(1, 2).replace(x=2)
 
     def test_overridden_kinds_and_diamonds(self):
@@ -151,7 +152,7 @@ class TestDeclaration:
             def size(self):
                 return 1
 
-        with pytest.raises(TypeError, match="abstract"):
+        with pytest.raises(TypeError, match="go"):
             A(1)
         assert B(2).go() == 2 and not isinstance({}, A) and isinstance(B(2), A)
 
@@ -171,7 +172,7 @@ class TestDeclaration:
 
         a = jax.tree.map(lambda v: v + 1, A(1, 2))
         assert (a.x, a.y) == (2, 3)
-        with pytest.raises(AttributeError, match="instance"):
+        with refused(AttributeError, "A.x"):
             A.x
 
     def test_an_own_init_ends_frozen(self):
@@ -191,7 +192,7 @@ class TestDeclaration:
             pass
 
         assert B("4").x == 4
-        with pytest.raises(TypeError, match="__init__"):
+        with refused(TypeError, "C", "__init__"):
 
             class C(A):
                 z: int = 1
@@ -202,15 +203,15 @@ class TestDeclaration:
             def __init__(self):
                 pass
 
-        with pytest.raises(TypeError, match="'x'"):
+        with refused(TypeError, "Forgets", "'x'"):
             Forgets()
 
 
 class TestLife:
     def test_arguments_are_checked_by_python(self):
-        with pytest.raises(TypeError, match=r"State\.__init__\(\) missing 1 required"):
+        with pytest.raises(TypeError, match="'params'"):
             State()
-        with pytest.raises(TypeError, match="unexpected keyword"):
+        with pytest.raises(TypeError, match="'stepp'"):
             State(1, stepp=2)
 
     def test_a_field_called_self(self):
@@ -241,7 +242,7 @@ class TestLife:
         class Box(s.Struct):
             count: int = s.field(converter=int)
 
-        with pytest.raises(ValueError, match="invalid literal") as caught:
+        with pytest.raises(ValueError, match="'x'") as caught:
             Box("x")
         assert "Box.count" in caught.value.__notes__[0]
 
@@ -250,7 +251,7 @@ class TestLife:
         class Rate(s.Struct):
             lr: float = s.field(validator=lambda v: verdict)
 
-        with pytest.raises(ValidationError, match=r"Rate\.lr"):
+        with refused(ValidationError, "NQX416", "Rate.lr", "1.0"):
             Rate(1.0)
 
     @pytest.mark.parametrize("verdict", [True, None, 0, "", np.array([False])])
@@ -322,10 +323,10 @@ class TestLife:
             z: int = s.field(init=False)
 
             def __post_init__(self):
-                with pytest.raises(AttributeError, match="before it has a value"):
+                with refused(AttributeError, "B.z"):
                     self.z
 
-        with pytest.raises(TypeError, match="'z'"):
+        with refused(TypeError, "B", "'z'"):
             B()
 
     def test_undeclared_attributes(self):
@@ -335,16 +336,16 @@ class TestLife:
             def __post_init__(self):
                 self.sped = 2
 
-        with pytest.raises(TypeError, match="did you mean 'speed'"):
+        with refused(TypeError, "A.sped", "'speed'"):
             A()
 
     def test_frozen(self):
         a = state()
-        with pytest.raises(FrozenStructError, match="replace"):
+        with refused(FrozenStructError, "NQX601", "State.step"):
             a.step = 1
         with pytest.raises(FrozenStructError):
             del a.step
-        with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        with pytest.raises(AttributeError, match="'nope'"):
             a.nope
 
     def test_delete_while_being_made(self):
@@ -372,7 +373,7 @@ class TestLife:
         ],
     )
     def test_static_values_that_are_refused(self, value):
-        with pytest.raises(ValidationError, match=r"State\.step"):
+        with refused(ValidationError, "NQX110", "State.step"):
             State(1, step=value)
 
     def test_derived_in_any_order_and_cycles(self):
@@ -387,15 +388,15 @@ class TestLife:
             a: int = s.field(static=True, derived=lambda self: self.b)
             b: int = s.field(static=True, derived=lambda self: self.a)
 
-        with pytest.raises(TypeError, match="cycle"):
+        with refused(TypeError, "Cycle.a"):
             Cycle()
 
     def test_replace(self):
         a = state().replace(step=3)
         assert a.step == 3 and a.__replace__(step=4).step == 4
-        with pytest.raises(TypeError, match="did you mean 'step'"):
+        with refused(TypeError, "State.replace()", "'stepp'", "'step'"):
             a.replace(stepp=1)
-        with pytest.raises(TypeError, match="derived"):
+        with refused(TypeError, "Norm.replace()", "'norm'"):
             Norm(jnp.ones(2)).replace(norm=1.0)
 
     def test_rederive(self):
@@ -423,7 +424,7 @@ class TestLife:
 
         net = Net((1, 2))
         object.__setattr__(net, "meta", [1, 2])
-        with pytest.raises(s.ValidationError, match="NQX110"):
+        with refused(s.ValidationError, "NQX110"):
             net.rederive()
         object.__setattr__(net, "meta", (1, 2, 3))
         net.rederive()
@@ -438,9 +439,8 @@ class TestLife:
         bag = Bag([1, 2])
         for wrong in ([1, 2], np.ones(2)):
             object.__setattr__(bag, "meta", wrong)
-            with pytest.raises(s.ValidationError, match="meta") as caught:
+            with refused(s.ValidationError, "NQX110", "Bag.meta"):
                 bag.rederive()
-            assert caught.value.code == "NQX110"
         object.__setattr__(bag, "meta", (1,))
         object.__setattr__(bag, "items", [1, 2, 3])
         bag.rederive()
@@ -457,7 +457,7 @@ class TestLife:
         net = make(Net())
         object.__setattr__(net, "k", "two")
         assert [getattr(net, name) for name in read] == [1.0] * len(read)
-        with pytest.raises(s.ValidationError, match="NQX411"):
+        with refused(s.ValidationError, "NQX411"):
             net.rederive()
         object.__setattr__(net, "k", 2)
         net.rederive()
@@ -774,7 +774,7 @@ class TestRegisterClass:
         assert A(1).x == 1
 
     def test_only_classes_are_promoted(self):
-        with pytest.raises(TypeError, match="expected a class, got 3"):
+        with refused(TypeError, "register_class()", 3):
             s.register_class(3)
 
     @pytest.mark.parametrize("promote", [s.register_class, s.dataclass, s.register_class(name="X")])
@@ -856,7 +856,7 @@ class TestBelowOtherConstructors:
 
         a = jax.tree.map(lambda v: v, A(1))
         assert a.k == 5 and a.replace() == A(1) and a.replace(x=2).x == 2
-        with pytest.raises(TypeError, match="field"):
+        with refused(TypeError, "A.replace()", "k"):
             a.replace(k=7)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.references import alias_class
-from tests.builders import bounded, every
+from tests.builders import bounded, every, refused
 
 
 class Plain(s.Struct):
@@ -56,7 +56,7 @@ class TestConstructedOnce:
     @pytest.mark.parametrize("rebuilt", [False, True])
     def test_init_again(self, cls, rebuilt):
         a = jax.tree.map(lambda x: x, cls(3)) if rebuilt else cls(3)
-        with pytest.raises(s.FrozenStructError, match=rf"{cls.__name__}: .*\n.*replace"):
+        with refused(s.FrozenStructError, "NQX601", cls.__name__, "__init__"):
             a.__init__(2)
         assert a == cls(3) and jax.tree.leaves(a) == [3]
         with pytest.raises(s.FrozenStructError):
@@ -112,11 +112,11 @@ class TestInitVars:
 
             def __post_init__(self, seed): ...
 
-        with pytest.raises(TypeError, match=r"A: .*InitVar arguments seed.*super\(\).__init__"):
+        with refused(TypeError, "A", "InitVar", "seed", "super().__init__"):
             A(1)
 
     def test_a_factory_is_refused(self):
-        with pytest.raises(TypeError, match=r"A\.x: .*InitVar"):
+        with refused(TypeError, "A.x", "InitVar"):
 
             class A(s.Struct):
                 x: InitVar[list] = s.field(default_factory=list)
@@ -131,7 +131,7 @@ class TestInitVars:
                 self.x = self.x * scale
 
         assert A(1).x == 2 and A(1, scale=3).x == 3
-        with pytest.raises(TypeError, match="positional"):
+        with pytest.raises(TypeError, match="A.__init__"):
             A(1, 3)
 
     def test_the_order_of_declaration(self):
@@ -215,11 +215,11 @@ class TestPromotedDataclasses:
         class A:
             x: int
 
-        with pytest.raises(TypeError, match="A: .*slots=True"):
+        with refused(TypeError, "A", "slots=True"):
             s.register_class(A)
 
     def test_builtin_bases(self):
-        with pytest.raises(TypeError, match="D: .*builtin such as dict"):
+        with refused(TypeError, "D", "dict"):
 
             class D(s.Struct, dict):
                 x: int
@@ -231,7 +231,7 @@ class TestPromotedDataclasses:
         class A(metaclass=Meta):
             x: int
 
-        with pytest.raises(TypeError, match="metaclass Meta; use register_pytree_type"):
+        with refused(TypeError, "Meta", "register_pytree_type"):
             s.register_class(A)
 
     def test_other_errors_of_class_creation_pass(self):
@@ -281,7 +281,7 @@ class TestPlainBases:
         class Mixin:
             fields: int
 
-        with pytest.raises(TypeError, match="Mixin.fields"):
+        with refused(TypeError, "Mixin.fields"):
 
             class A(Mixin, s.Struct):
                 x: int
@@ -314,9 +314,9 @@ class TestErrorsOfProperties:
                 return self.x.missing
 
         for name, missing in (("inner", "nothing"), ("cached", "missing")):
-            with pytest.raises(AttributeError, match=f"'int' object has no attribute '{missing}'"):
+            with pytest.raises(AttributeError, match=f"'int'.*'{missing}'"):
                 getattr(A(1), name)
-        with pytest.raises(AttributeError, match="'A' object has no attribute 'nope'"):
+        with pytest.raises(AttributeError, match="'A'.*'nope'"):
             A(1).nope
         assert not hasattr(A(1), "inner") and getattr(A(1), "nope", 3) == 3
 
@@ -364,15 +364,15 @@ class TestTracing:
             twice: float = s.field(static=True, derived=lambda self: 2 * self.inner.norm)
 
         assert jax.jit(lambda p: Outer(p))(Norm(jnp.ones(2))).twice == 4.0
-        with pytest.raises(s.StructError, match=r"Norm\.norm.*tracing"):
+        with refused(s.StructError, "NQX416", "Norm.norm"):
             jax.jit(lambda p: Outer(p).twice)(Norm(jnp.ones(2)))
 
     def test_static_values(self):
-        with pytest.raises(s.ValidationError, match=r"Plain\.n: .*tracer.*\n.*static"):
+        with refused(s.ValidationError, "NQX110", "Plain.n"):
             jax.jit(lambda v: Plain(1, n=v).x)(1)
 
     def test_saving(self, tmp_path):
-        with pytest.raises(s.SerializationError, match=r"\$\.x: .*tracer.*\n.*outside of jit"):
+        with refused(s.SerializationError, "NQX430", "$.x"):
             jax.jit(lambda v: Plain(v).export(tmp_path / "a"))(1)
 
     def test_a_derived_static_value_of_tracers_waits(self):
@@ -424,7 +424,7 @@ class TestOpaqueEquality:
 class TestFill:
     def test_names_that_no_struct_has(self):
         payload = Plain(1).to_state_dict()
-        with pytest.raises(s.SerializationError, match="'m', which no class") as caught:
+        with refused(s.SerializationError, "NQX415", "'m'") as caught:
             Plain.from_state_dict(payload, fill={"m": 1})
         assert caught.value.diagnostics[0].hint
         assert Plain.from_state_dict(payload, fill={"n": 5}).n == 1
@@ -449,17 +449,17 @@ BAD_REFS = [
 
 @every("ref", BAD_REFS)
 def test_malformed_references(ref):
-    with pytest.raises(s.SerializationError, match="class reference") as caught:
+    with refused(s.SerializationError, "NQX501", repr(ref)) as caught:
         s.resolve_class(ref)
     assert "package.module:Class" in caught.value.diagnostics[0].hint
-    with pytest.raises(s.SerializationError, match="registered pytree type"):
+    with refused(s.SerializationError, "NQX501"):
         s.resolve_pytree_spec(ref)
-    with pytest.raises(s.SerializationError, match="class reference"):
+    with refused(s.SerializationError, "NQX501"):
         alias_class(ref, Plain)
 
 
 def test_the_reference_of_a_schema_that_is_not_loaded():
-    with pytest.raises(s.SerializationError, match="lab.x@3:State") as caught:
+    with refused(s.SerializationError, "NQX501", "lab.x@3:State") as caught:
         s.resolve_class("lab.x@3:State")
     assert "load the schema" in caught.value.diagnostics[0].hint
 
@@ -472,7 +472,7 @@ def test_a_class_that_moved_and_was_renamed(tmp_path):
     from neuralqx_struct import bundle
 
     bundle.seal(old)
-    with pytest.raises(s.UntrustedError, match=r"lab.gone:Former.*(\n.*)*alias_class"):
+    with refused(s.UntrustedError, "NQX501", "lab.gone:Former", "alias_class"):
         s.load(old)
     alias_class("lab.gone:Former", Plain)
     assert s.load(old) == Plain(3) and s.resolve_class("lab.gone:Former") is Plain
@@ -481,11 +481,11 @@ def test_a_class_that_moved_and_was_renamed(tmp_path):
 class TestRegistering:
     @pytest.mark.parametrize("what", [3, "Edge", None])
     def test_what_is_no_class(self, what):
-        with pytest.raises(TypeError, match="expected a class"):
+        with refused(TypeError, "register_pytree_type()", repr(what)):
             s.register_pytree_type(
                 what, flatten=lambda n: ([], None), unflatten=lambda aux, c: None
             )
-        with pytest.raises(TypeError, match="expected a class"):
+        with refused(TypeError, "register_attrs_type()"):
             s.register_attrs_type(what)
 
     def test_what_somebody_else_registered(self):
@@ -494,9 +494,9 @@ class TestRegistering:
         class Known:
             x: int
 
-        with pytest.raises(ValueError, match="Known: .*one that is registered with it"):
+        with refused(ValueError, "Known"):
             s.register_attrs_type(Known, node_fields=("x",))
-        with pytest.raises(ValueError, match="dict: .*one that is registered with it"):
+        with refused(ValueError, "builtins:dict"):
             s.register_pytree_type(
                 dict,
                 flatten=lambda d: ([], None),
@@ -508,11 +508,11 @@ class TestRegistering:
         Edge = type("Edge", (), {"__module__": __name__})
         for _ in range(2):
             assert s.register_attrs_type(Edge, node_fields=["flux"], static_fields=["n"]) is Edge
-        with pytest.raises(ValueError, match="registered"):
+        with refused(ValueError, "Edge"):
             s.register_attrs_type(Edge, node_fields=["flux"])
 
     def test_one_name_is_no_collection(self):
-        with pytest.raises(TypeError, match="a list of attribute names"):
+        with refused(TypeError, "Edge", "node_fields", "'flux'"):
             s.register_attrs_type(type("Edge", (), {}), node_fields="flux")
 
 
@@ -520,7 +520,7 @@ class TestRegistering:
     "arguments", [{"metadata": 3}, {"validator": 3}, {"aliases": [3]}, {"aliases": 3}], ids=repr
 )
 def test_arguments_of_field_that_make_no_sense(arguments):
-    with pytest.raises(TypeError, match=r"^Model: field\(\): .*(metadata|callable|aliases)"):
+    with refused(TypeError, "Model: field()"):
 
         class Model(s.Struct):
             x: int = s.field(**arguments)
@@ -628,7 +628,7 @@ def test_replacing_statics_and_opaque_objects():
         changed
     ) == jax.tree.structure(Mixed(0, 1, 1.5, handle))
     assert changed.replace(log=None, m=2, n=True).replace(n=1) == Mixed(0)
-    with pytest.raises(s.ValidationError, match="'n'"):
+    with refused(s.ValidationError, "NQX110", "Mixed.n"):
         changed.replace(n=[1], log=None)
 
 
@@ -651,9 +651,9 @@ def test_mismatching_opaque_objects_are_told_by_field():
         log: object = s.field(pytree=False)
 
     a, b = Logged(1, object()), Logged(1, object())
-    with pytest.raises(ValueError, match=r"opaque field 'log'.*object.*reset=True"):
+    with pytest.raises(ValueError, match=r"'log'.*object.*reset=True"):
         jax.tree.map(lambda x, y: x, a, b)
-    with pytest.raises(ValueError, match=r"opaque field 'log'.*reset=True"):
+    with pytest.raises(ValueError, match=r"'log'.*reset=True"):
         jax.tree.map(lambda x, y: x, a, a.replace(log=object()))
 
 
@@ -736,7 +736,7 @@ def test_annotated_fields_of_every_kind():
     )
     replace = getattr(copy, "replace", lambda obj, **changes: obj.__replace__(**changes))
     assert replace(value, n=2) == value.replace(n=2) != value
-    with pytest.raises(TypeError, match="'m'"):
+    with refused(TypeError, "Noted.replace()", "'m'"):
         replace(value, m=2)
     assert typing.get_type_hints(Noted)["n"] is int
 
@@ -771,7 +771,7 @@ class TestWrittenInit:
                 self.x = x
 
         assert A("3") == A("3").replace() == A(3) and (A("3").x, A("3").y) == (3, 7)
-        with pytest.raises(ValueError, match="invalid literal") as caught:
+        with pytest.raises(ValueError, match="'three'") as caught:
             A("three")
         assert caught.value.__notes__ == ["while converting A.x"]
 
@@ -877,7 +877,7 @@ def test_arguments_of_many_fields_are_bound_as_those_of_few():
                 cls(5, **wrong)
         with pytest.raises(s.FrozenStructError):
             cls().__init__(3)
-    with pytest.raises(TypeError, match="missing"):
+    with pytest.raises(TypeError, match="'f0'"):
         many(600)()
 
     class Below(lots):

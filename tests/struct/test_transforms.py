@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 import neuralqx_struct as s
-from tests.builders import every
+from tests.builders import every, refused
 
 T = TypeVar("T")
 HANDLE = object()
@@ -314,7 +314,7 @@ def test_anything_may_stand_for_a_leaf(name, tree):
 def test_strict_hooks_do_run_at_construction():
     with pytest.raises(AssertionError, match="a hook got"):
         Strict(None, B)
-    with pytest.raises(s.ValidationError, match=r"Strict\.b"):
+    with refused(s.ValidationError, "NQX416", "Strict.b"):
         Strict(W, -B)
     with pytest.raises(AssertionError, match="a hook got"):
         jax.jit(lambda w: Strict(w, B))(W)
@@ -637,9 +637,9 @@ def test_what_needs_numbers_says_so_under_tracing():
 
 
 def test_statics_cannot_be_traced_and_say_which_field():
-    with pytest.raises(s.ValidationError, match=r"Config\.n"):
+    with refused(s.ValidationError, "NQX110", "Config.n"):
         jax.jit(lambda n: Config(n))(3)
-    with pytest.raises(s.ValidationError, match=r"Config\.n"):
+    with refused(s.ValidationError, "NQX110", "Config.n"):
         jax.vmap(lambda x: Config(x[0]).n)(jnp.ones((2, 2)))
 
 

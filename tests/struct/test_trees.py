@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.trees import beside, leaves_with_paths
-from tests.builders import every
+from tests.builders import every, refused
 
 
 class Net(s.Struct):
@@ -64,9 +64,7 @@ def test_combine_takes_many_parts_and_keeps_common_holes():
     parts = [1, None, None, None], [None, 2, None, None], [None, None, 3, None]
     assert s.combine(*parts) == [1, 2, 3, None]
     assert s.combine([0, None], [None, False]) == [0, False]
-    with pytest.raises(
-        ValueError, match=r"\$\[1\]: expected a leaf in one part and None in the others"
-    ):
+    with refused(ValueError, "NQX429", "$[1]"):
         s.combine([None, 1], [None, 2])
 
 
@@ -78,17 +76,17 @@ def test_partition_and_combine():
 
 def test_errors_name_the_path():
     definition, train, rest = s.split(net(), "trainable", ...)
-    with pytest.raises(ValueError, match=r"\$\.stats"):
+    with refused(ValueError, "NQX428", "$.stats"):
         s.split(net(), "trainable")
-    with pytest.raises(ValueError, match=r"none for \$\.w"):
+    with refused(ValueError, "merge()", "$.w"):
         s.merge(definition, rest)
-    with pytest.raises(ValueError, match=r"\$\.w"):
+    with refused(ValueError, "NQX429", "$.w"):
         s.merge(definition, train, rest, train)
-    with pytest.raises(ValueError, match="one too many"):
+    with refused(ValueError, "merge()", "x"):
         s.merge(definition, train, rest, {("x",): 1})
-    with pytest.raises(ValueError, match="one structure"):
+    with refused(ValueError, "combine()"):
         s.combine({"a": 1}, {"b": 1})
-    with pytest.raises(ValueError, match="one structure"):
+    with refused(ValueError, "combine()"):
         s.combine()
 
 
@@ -114,7 +112,7 @@ def test_axes_are_those_of_the_first_filter():
     assert (found.stats, found.w, found.layers[0]["b"], found.layers[1].w) == (0, 1, 0, 1)
     pairs = [(["batch", s.filters.PathContains("b")], 0), ("trainable", 1), (..., None)]
     assert s.filters.axes(a, pairs) == found == s.filters.axes(a, iter(pairs))
-    with pytest.raises(ValueError, match=r"\$\.stats"):
+    with refused(ValueError, "NQX428", "$.stats"):
         s.filters.axes(a, {"trainable": 0})
     with pytest.raises(AttributeError, match="nope"):
         s.filters.nope
@@ -191,31 +189,21 @@ def test_what_else_is_wrong_with_a_tree_is_told_as_jax_tells_it():
 
 
 @pytest.mark.parametrize(
-    ("parts", "message"),
+    ("parts", "named"),
     [
-        (
-            ({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 1}}),
-            r"part 2\n  \$\['b'\]\['c'\] is in one .*, and 1 more",
-        ),
-        (({"a": None}, {"a": 1}, {"a": 1, "b": 2}), r"part 3\n  \$\['b'\] is in one of them only$"),
-        (
-            (Net(w=1.0, stats=2), Net(w=None, stats=2, name="x")),
-            "at the same paths: classes, static fields or kinds of containers differ",
-        ),
-        (([1], (None,)), "at the same paths"),
+        (({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 1}}), ["part 2", "$['b']['c']"]),
+        (({"a": None}, {"a": 1}, {"a": 1, "b": 2}), ["part 3", "$['b']"]),
+        ((Net(w=1.0, stats=2), Net(w=None, stats=2, name="x")), ["part 2"]),
+        (([1], (None,)), ["part 2"]),
     ],
 )
-def test_parts_of_several_structures_are_told_apart(parts, message):
-    with pytest.raises(
-        ValueError, match=rf"(?s)expected parts of one structure, got another one as .*{message}"
-    ):
+def test_parts_of_several_structures_are_told_apart(parts, named):
+    with refused(ValueError, "combine()", *named):
         s.combine(*parts)
 
 
 def test_map_where_wants_a_function():
-    with pytest.raises(
-        TypeError, match="expected a function of a leaf as the third argument, got a int"
-    ):
+    with refused(TypeError, "map_where()", "int"):
         s.map_where({"a": 1}, ..., 3)
 
 
@@ -236,15 +224,15 @@ def test_states_are_merged_in_one_pass():
 
 def test_what_is_no_definition_state_or_mapping_of_axes_is_a_type_error():
     definition, state = s.split({"a": 1}, ...)
-    with pytest.raises(TypeError, match="expected the definition that split"):
+    with refused(TypeError, "merge()", "State"):
         s.merge(state, state)
-    with pytest.raises(TypeError, match="expected states"):
+    with refused(TypeError, "merge()", "list"):
         s.merge(definition, [1])
-    with pytest.raises(TypeError, match="expected a mapping from filters to axes"):
+    with refused(TypeError, "axes()", "list"):
         s.filters.axes({"a": 1}, [..., 0])
-    with pytest.raises(TypeError, match="or such pairs, got a int"):
+    with refused(TypeError, "axes()", "int"):
         s.filters.axes({"a": 1}, 0)
-    with pytest.raises(ValueError, match="got none"):
+    with refused(ValueError, "combine()"):
         s.combine()
 
 
@@ -361,9 +349,7 @@ def test_a_part_of_a_saved_state_is_loaded(tmp_path):
     assert part[("w", "a")].shape == (2,) and part[("w", "b")] is None
     saved = s.to_state_dict(state)
     saved["manifest"]["payload"]["items"].pop()
-    with pytest.raises(
-        s.SerializationError, match="expected the leaves and fields of a State, got"
-    ):
+    with refused(s.SerializationError, "NQX401", "State"):
         s.from_state_dict(saved)
 
 
@@ -372,7 +358,7 @@ def test_states_are_compared_by_their_leaves():
     assert state == s.split(net(), ...)[1]
     assert state != s.split(s.map_where(net(), "batch", lambda leaf: leaf + 1), ...)[1]
     assert state != s.split(net(), "trainable", ...)[1] and state == dict(state) and state != [1]
-    with pytest.raises(TypeError, match="unhashable"):
+    with pytest.raises(TypeError, match="'State'"):
         hash(state)
 
 

@@ -25,7 +25,7 @@ from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.tools.foreign_forms import separator_of
 from neuralqx_struct.tools.inference import drafted
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import bounded, every, invoke
+from tests.builders import bounded, every, invoke, refused
 
 
 def dense(name, i, o, *, kernel="weight"):
@@ -353,10 +353,9 @@ def test_names_that_no_layout_can_write():
 def test_arrays_that_no_schema_can_have():
     odd = ForeignArray("float6", (2,), lambda: None)
     file = ForeignFile(path="", format="npz", arrays={"w": odd})
-    with pytest.raises(SchemaError, match="float6") as caught:
+    with refused(SchemaError, "NQX411", "w", "float6"):
         drafted(file, ".", "lab.net", "x")
-    assert str(caught.value).startswith("w: expected a dtype that schemas declare, got float6")
-    with pytest.raises(SerializationError, match="known kind"):
+    with refused(SerializationError, "NQX620", __file__):
         s.infer(__file__)
 
 
@@ -385,9 +384,8 @@ def test_arrays_of_other_dtypes_are_left_out(tmp_path):
 def test_more_fields_than_a_schema_has():
     arrays = {f"w{n}x": ForeignArray("float32", (0,), lambda: None) for n in range(100_000)}
     file = ForeignFile(path="", format="npz", arrays=arrays)
-    with bounded(), pytest.raises(SchemaError, match="at most 32768 fields, got 100000") as caught:
+    with bounded(), refused(SchemaError, "NQX005", "32768", "100000"):
         drafted(file, ".", "lab.net", "x")
-    assert caught.value.code == "NQX005"
 
 
 SLOW = {

@@ -18,7 +18,7 @@ from neuralqx_struct.tools import history as releases
 from neuralqx_struct.tools.formatting import format_schema
 from neuralqx_struct.tools.history import check_golden, freeze, golden_place, history
 from neuralqx_struct.tools.linting import lint
-from tests.builders import every
+from tests.builders import every, refused
 
 V1 = """language: "1"
 schema: lab.point
@@ -95,7 +95,7 @@ def test_the_line_for_editors_leads_to_a_json_schema(tmp_path, root):
 
 @every("identity", ["", "a b", "a..b", "1a", "../a", "a/b", "ä", "a.b\n"])
 def test_identities_are_names(tmp_path, identity):
-    with pytest.raises(SchemaError, match="expected an identity"):
+    with refused(SchemaError, "NQX400", repr(identity)):
         new_schema(identity, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -103,9 +103,9 @@ def test_identities_are_names(tmp_path, identity):
 def test_nothing_is_overwritten(tmp_path):
     file = new_schema("lab.a", tmp_path)
     file.write_text("mine")
-    with pytest.raises(SchemaError, match="expected a new folder") as caught:
+    with refused(SchemaError, "NQX400", "a"):
         new_schema("other.a", tmp_path)
-    assert caught.value.code == "NQX400" and file.read_text() == "mine"
+    assert file.read_text() == "mine"
 
 
 # --- freeze --------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_a_lock_file_with_conflicts_is_named_as_such(folder):
     file.write_text("\n".join([*lines[:3], *both, *lines[4:]]))
     found = [(d.code, d.line, d.file) for d in lint(folder) if d.severity == "error"]
     assert found == [("NQX017", line, str(file)) for line in (4, 6, 8)]
-    with pytest.raises(SchemaError, match="conflict marker"):
+    with refused(SchemaError, "NQX017"):
         freeze(folder)
 
 
@@ -238,9 +238,7 @@ def test_what_has_errors_is_not_frozen(folder):
 def test_the_lock_of_another_schema_is_no_lock(folder):
     freeze(folder / "v1.yaml")
     edit(folder / "schema.lock", "lab.point", "lab.other")
-    with pytest.raises(
-        SchemaError, match=r"expected the lock file of lab\.point, got one of lab\.other"
-    ):
+    with refused(SchemaError, "NQX291", "lab.point", "lab.other"):
         freeze(folder)
 
 
@@ -258,7 +256,7 @@ def test_a_full_disk_leaves_the_lock_as_it_was(folder, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(releases.Path, "write_text", refuse)
-    with pytest.raises(OSError, match="No space"):
+    with refused(OSError, "NQX406"):
         freeze(folder)
     assert (folder / "schema.lock").read_text() == text
     assert sorted(p.name for p in folder.iterdir()) == ["schema.lock", "v1.yaml", "v2.yaml"]

@@ -8,7 +8,7 @@ import pytest
 from neuralqx_struct.errors import Keyword, SchemaError
 from neuralqx_struct.tools import project
 from neuralqx_struct.tools.project import OWN_FILE, SHARED_FILE, Project, find_project, parse
-from tests.builders import bounded
+from tests.builders import bounded, refused
 
 TEXT = """# the lab
 [tool.other]
@@ -175,10 +175,10 @@ def test_other_spellings_of_the_table(here, text, line):
 
 def test_a_file_that_is_too_large_or_no_text(here):
     (here / OWN_FILE).write_bytes(b"#" * (1 << 18))
-    with pytest.raises(SchemaError, match="at most 128 KiB"):
+    with refused(SchemaError, "NQX005", "128 KiB"):
         find_project()
     (here / OWN_FILE).write_bytes(b"# \xff")
-    with pytest.raises(SchemaError, match="expected UTF-8"):
+    with refused(SchemaError, "NQX001", "UTF-8"):
         find_project()
 
 
@@ -189,7 +189,7 @@ def test_a_file_that_cannot_be_read(here, monkeypatch):
     for name in (OWN_FILE, SHARED_FILE):
         (here / name).write_text(TEXT)
     monkeypatch.setattr(project.Path, "open", refuse)
-    with pytest.raises(SchemaError, match="Permission denied"):
+    with refused(SchemaError, "NQX001", "Permission denied"):
         find_project()
     (here / OWN_FILE).unlink()
     assert find_project() == Project()

@@ -8,7 +8,7 @@ import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.classes.compiler import classes_of
 from neuralqx_struct.schema.series import load_series
-from tests.builders import every
+from tests.builders import every, refused
 
 HEAD = 'language: "1"\nschema: lab.x\nversion: {}\nroot: A\nstructs:\n  A:\n    fields:\n      w: "float32[n]"\n'
 
@@ -115,7 +115,7 @@ def test_lists_of_open_sizes_load(tmp_path, declared, value):
 
 def test_lists_of_other_sizes_in_a_document_that_was_not_linted():
     classes = classes_of(load_series(default("int8[2]", "[1, 2, 3]")), 1)
-    with pytest.raises(s.SchemaError, match=r"expected lists of the sizes of int8\[2\], got \[3\]"):
+    with refused(s.SchemaError, "NQX107", "int8[2]", "[3]"):
         classes["A"](w=None)
 
 
@@ -132,5 +132,5 @@ def test_a_stored_constant_beyond_its_dtype_is_refused(tmp_path, dtype, value):
     (path / "manifest.json").write_text(json.dumps(manifest))
     bundle.seal(path)
     assert "NQX612" in [found.code for found in s.validate(path)]
-    with pytest.raises(s.StructError, match=f"expected a value of dtype {dtype}, got"):
+    with refused(s.StructError, "NQX612", "$.a", dtype, value):
         s.load(path)

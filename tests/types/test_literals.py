@@ -15,7 +15,7 @@ from neuralqx_struct.schema.export import payload_schema
 from neuralqx_struct.types import LiteralOf
 from neuralqx_struct.types.builders import LiveBuilder, NodeBuilder
 from neuralqx_struct.types.text import format_type, parse_type, plain_value, read_value
-from tests.builders import cases, every
+from tests.builders import cases, every, refused
 
 TEXT = r'literal["a", b"a\xff", 1, 1.5, true, 1+2j, inf, -inf, nan, 1-infj]'
 VALUES = ["a", b"a\xff", 1, 1.5, True, 1 + 2j, math.inf, -math.inf, math.nan, complex(1, -math.inf)]
@@ -55,13 +55,13 @@ def test_values_are_constructed_saved_validated_and_written(tmp_path, value, wri
 
 @every("value", ["b", b"a", 2, 1.0, 2.5, False, 1 + 3j, complex(math.inf), None])
 def test_other_values_are_refused(value):
-    with pytest.raises(s.ValidationError, match=r"\$\.x: expected literal"):
+    with refused(s.ValidationError, "NQX411", "$.x", "b"):
         schema().A(x=value)
 
 
 @pytest.mark.parametrize("written", ["b", {"base64": "YQ=="}, 2, "1+3j", None, [1], {"a": 1}])
 def test_defaults_of_other_values_are_refused(written):
-    with pytest.raises(s.SchemaError, match="NQX107"):
+    with refused(s.SchemaError, "NQX107"):
         schema(default=written)
 
 
@@ -73,21 +73,20 @@ def test_annotations_give_bytes():
     assert s.load_schema(s.dump_schema(Magic)).Magic(head=b"\x00").head == b"\x00"
 
 
-WRONG = {
-    "literal[infinity]": "of strings, bytes, numbers or booleans",
-    "literal[]": "of at least one value",
-    "literal": "of at least one value",
-    'literal["a" "b"]': "a comma between two strings",
-    "literal[1e400]": "numbers that a float can hold",
-    "literal[1, -1e400j]": "numbers that a float can hold",
-}
+WRONG = [
+    "literal[infinity]",
+    "literal[]",
+    "literal",
+    'literal["a" "b"]',
+    "literal[1e400]",
+    "literal[1, -1e400j]",
+]
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_text_that_is_no_literal_is_refused(text):
-    with pytest.raises(s.SchemaError, match=f"expected .*{WRONG[text]}.*\n  ") as error:
+    with refused(s.SchemaError, "NQX101", repr(text)):
         parse_type(text)
-    assert error.value.code == "NQX101"
 
 
 VALUE = st.one_of(
@@ -120,13 +119,13 @@ def test_law_every_value_is_written_read_and_stored(values, other):
 
 
 def test_defaults_of_opaque_fields_with_a_type_are_checked():
-    with pytest.raises(s.SchemaError, match="expected a default of type literal"):
+    with refused(s.SchemaError, "NQX107", "b"):
         schema(kind="opaque", default="b")
     assert schema(kind="opaque", default=1).A().x == 1
 
 
 def test_a_default_that_is_the_name_of_a_number_names_how_to_write_it():
-    with pytest.raises(s.SchemaError, match=r"write a number, or one of \.inf") as error:
+    with refused(s.SchemaError, "NQX107", "inf", ".inf") as error:
         schema(default="inf")
     assert error.value.diagnostics[0].code == "NQX107"
     assert schema(default=".inf").A().x == float("inf")

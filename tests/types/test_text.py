@@ -17,7 +17,7 @@ from neuralqx_struct.schema.text.yaml_writer import dump_yaml
 from neuralqx_struct.types import TYPES
 from neuralqx_struct.types.builders import LiveBuilder, NodeBuilder
 from neuralqx_struct.types.text import number_of, number_text, parse_type, plain_value, read_value
-from tests.builders import every
+from tests.builders import every, refused
 
 HEAD = 'language: "1"\nschema: lab.values\nversion: %d\nroot: A\n'
 
@@ -77,17 +77,12 @@ def test_the_default_of_an_enum_in_an_ordered_dict(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("declared", "value", "message"),
-    [
-        ("dtype", "nonsense", "expected a value of type dtype"),
-        ("int8[2]", "[300, 1]", "expected a value of type int8"),
-        ("int8[2]", "[1.5, 1]", "expected a value of type int8"),
-        ("bytes", "3", "expected a value of type bytes"),
-    ],
+    ("declared", "value"),
+    [("dtype", "nonsense"), ("int8[2]", "[300, 1]"), ("int8[2]", "[1.5, 1]"), ("bytes", "3")],
 )
-def test_a_default_of_another_type_does_not_lint(tmp_path, declared, value, message):
+def test_a_default_of_another_type_does_not_lint(tmp_path, declared, value):
     fields, steps = "n: int", f"{{add: {{field: d, default: {value}}}}}"
-    with pytest.raises(s.SchemaError, match=message):
+    with refused(s.SchemaError, "NQX107", declared, value):
         series(
             tmp_path,
             fields,
@@ -97,7 +92,7 @@ def test_a_default_of_another_type_does_not_lint(tmp_path, declared, value, mess
     text = (
         HEAD % 1 + f'structs:\n  A:\n    fields: {{d: {{type: "{declared}", default: {value}}}}}\n'
     )
-    with pytest.raises(s.SchemaError, match="expected a default of type"):
+    with refused(s.SchemaError, "NQX107", declared, value):
         s.load_schema(text)
 
 
@@ -151,7 +146,7 @@ def test_choices_of_paths_are_text(tmp_path):
     )
     made = schema.A(d=Path("a"))
     assert s.validate(made.export(tmp_path / "ckpt"), schema) == []
-    with pytest.raises(s.ValidationError, match="expected one of 'a', 'b'"):
+    with refused(s.ValidationError, "NQX416", "$.d", "'a', 'b'"):
         schema.A(d=Path("c"))
 
 
@@ -297,5 +292,5 @@ def test_choices_are_literals(declared, choices, good, bad):
     field = f"d: {{type: {declared}, kind: static, choices: {choices}}}"
     schema = s.load_schema(HEAD % 1 + f"structs: {{A: {{fields: {{{field}}}}}}}\n")
     assert repr(schema.A(d=good).d) == repr(good)
-    with pytest.raises(s.ValidationError, match="expected one of"):
+    with refused(s.ValidationError, "NQX416", "$.d"):
         schema.A(d=bad)

@@ -14,6 +14,7 @@ from neuralqx_struct.schema.stubs import stub_module
 from neuralqx_struct.tools.linting import lint_series
 from neuralqx_struct.types import TYPES, Scalar, Type, add_type, type_of_class
 from neuralqx_struct.types.text import parse_type
+from tests.builders import refused
 
 DIGITS = r"-?[0-9]+(\.[0-9]+)?"
 
@@ -122,9 +123,9 @@ def schema(tmp_path):
 def test_lint_and_dump(schema):
     assert lint_series(schema.series) == []
     assert s.load_schema(s.dump_schema(schema)).document.to_data() == schema.document.to_data()
-    with pytest.raises(s.SchemaError, match="expected a default of type decimal, got 'nonsense'"):
+    with refused(s.SchemaError, "NQX107", "decimal", "'nonsense'"):
         s.load_schema(V1.replace('"1.50"', "nonsense"))
-    with pytest.raises(s.SchemaError, match="did you mean 'decimal'"):
+    with refused(s.SchemaError, "NQX101", "'decimel'", "'decimal'"):
         s.load_schema(V1.replace("type: decimal", "type: decimel"))
 
 
@@ -136,7 +137,7 @@ def test_construct_export_validate_load_and_inspect(schema, tmp_path):
     assert s.validate(path) == [] == s.validate(path, old)
     assert s.load(path, load_cls=old.Invoice) == made
     assert "2.25" in str(s.inspect(path))
-    with pytest.raises(s.ValidationError, match="expected decimal, got 'cheap'"):
+    with refused(s.ValidationError, "NQX411", "$.price", "decimal", "'cheap'"):
         made.replace(price="cheap")
 
 
@@ -150,7 +151,7 @@ def test_migrate_up_and_down(schema, tmp_path):
     s.migrate(tmp_path / "new", tmp_path / "back", schema=schema, to=1)
     assert s.load(tmp_path / "back", load_cls=schema.at(1).Invoice) == made
     wrong = V2.replace('default: "0.19"', "default: much")
-    with pytest.raises(s.SchemaError, match="expected a value of type decimal"):
+    with refused(s.SchemaError, "NQX107", "decimal", "'much'"):
         (tmp_path / "invoice" / "v2.yaml").write_text(wrong)
         s.load_schema(tmp_path / "invoice")
 
@@ -162,7 +163,7 @@ def test_values_of_layouts(schema):
     invoice = schema.from_layout(arrays, layout)
     assert (invoice.cost, invoice.rates, invoice.tax) == ("2.50", ("0.5",), None)
     assert [*schema.to_layout(invoice, layout)] == ["w"]
-    with pytest.raises(s.SerializationError, match="of type decimal, got 'nonsense'"):
+    with refused(s.SerializationError, "NQX107", "$.cost", "nonsense"):
         schema.from_layout(arrays, layout, {"cost": "nonsense"})
 
 
@@ -197,7 +198,7 @@ def test_values_of_a_picking_type_are_checked_each_time(kind):
     cls(**valid)  # the checks remember valid signatures
     wrong = {"one": "cheap", "more": ("cheap",), "named": {"a": "cheap"}}
     for name, value in wrong.items():
-        with pytest.raises(s.ValidationError, match="expected decimal, got 'cheap'"):
+        with refused(s.ValidationError, "NQX411", "decimal", "'cheap'"):
             cls(**valid | {name: value})
 
 
@@ -229,7 +230,7 @@ def test_a_type_with_its_own_class(tmp_path):
     stub = stub_module(schema.document, "schemas/diary")
     assert "    import datetime\n" in stub
     assert 'when: datetime.date = "2020-01-02"' not in stub
-    with pytest.raises(s.ValidationError, match="expected day, got '2020-01-02'"):
+    with refused(s.ValidationError, "NQX411", "$.when", "2020-01-02"):
         made.replace(when="2020-01-02")
 
 
@@ -247,7 +248,7 @@ def test_text_and_days_are_no_leaves_of_jax():
 
 
 def test_a_missing_member_is_an_error_at_import():
-    with pytest.raises(TypeError, match="missing .* 'source'"):
+    with pytest.raises(TypeError, match="'source'"):
         Scalar(
             name="broken",
             plain=(str,),
@@ -265,6 +266,6 @@ def test_a_class_without_a_member_is_an_error_when_it_is_added():
     class Broken(Type):
         sort = "broken"
 
-    with pytest.raises(TypeError, match="got none of annotation, example, format, read, rule"):
+    with refused(TypeError, "annotation, example, format, read, rule"):
         add_type(Broken)
     assert "broken" not in TYPES

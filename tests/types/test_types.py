@@ -20,7 +20,7 @@ from neuralqx_struct.types import (
     walk_type,
 )
 from neuralqx_struct.types.text import format_type, parse_type
-from tests.builders import every
+from tests.builders import every, refused
 
 READ = [
     ("int", TYPES["int"]),
@@ -52,26 +52,25 @@ def test_reading(text, declared):
 
 
 WRONG = [
-    ("float32", "shape behind the dtype"),
-    ("float[n]", "without"),
-    ("list", "list\\[...\\]"),
-    ("list[int, int]", "one type"),
-    ("dict[int, str]", "dict\\[str, T\\]"),
-    ("literal[a]", "strings, bytes, numbers"),
-    ("prng_key[3]", "prng_key\\[impl\\]"),
-    ("int +", "such as"),
-    ("f()", "such as"),
-    ("", "such as"),
+    ("float32", "float32[]"),
+    ("float[n]", "'float[n]'"),
+    ("list", "list[...]"),
+    ("list[int, int]", "list[T]"),
+    ("dict[int, str]", "dict[str, T]"),
+    ("literal[a]", "literal[...]"),
+    ("prng_key[3]", "prng_key[impl]"),
+    ("int +", "'int +'"),
+    ("f()", "'f()'"),
+    ("", "''"),
     ("x" * 2000, "1000"),
-    ("[" * 900, "such as"),
+    ("[" * 900, "[[["),
 ]
 
 
-@every(("text", "fragment"), WRONG)
-def test_what_is_no_type(text, fragment):
-    with pytest.raises(SchemaError, match=fragment) as caught:
+@every(("text", "named"), WRONG)
+def test_what_is_no_type(text, named):
+    with refused(SchemaError, "NQX101", named):
         parse_type(text)
-    assert caught.value.code == "NQX101"
 
 
 MEANT = [
