@@ -145,7 +145,7 @@ class TestClasses:
         assert again == a.layers[0] and type(again) is type(a.layers[0])
 
     def test_keyword_arguments_only(self):
-        with pytest.raises(TypeError, match="positional"):
+        with pytest.raises(TypeError, match="Layer.__init__"):
             schema().Layer(1, 2)
 
     def test_unknown_schema_errors_are_raised_on_load(self):

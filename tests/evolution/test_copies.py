@@ -10,7 +10,7 @@ from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps import apply_to_document, cost, step_text
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, every, payload, value
+from tests.builders import doc, every, payload, refused, value
 
 P = {"P": {"w": "float32[n]", "layers": "list[L]"}, "L": {"b": "float64[k]", "seed": "int"}}
 OLD = doc({"params": "P"}, structs=P)
@@ -96,26 +96,25 @@ def test_files_write_copy_and_like():
 
 
 REFUSED = {
-    "another type": (steps.add(field="n", copy_of="params"), "NQX304", "field of type int"),
-    "no such field": (steps.add(field="ema", copy_of="param"), "NQX304", "got 'param'"),
-    "no value": (steps.add(field="ema"), "NQX304", "got neither"),
-    "both": (steps.add(field="ema", copy_of="params", like="params"), "NQX304", "got both"),
-    "no number": (steps.add(field="ema", like="params", default="x"), "NQX107", "number beside"),
+    "another type": (steps.add(field="n", copy_of="params"), "NQX304", "int"),
+    "no such field": (steps.add(field="ema", copy_of="param"), "NQX304", "'param'"),
+    "no value": (steps.add(field="ema"), "NQX304", "copy"),
+    "both": (steps.add(field="ema", copy_of="params", like="params"), "NQX304", "like"),
+    "no number": (steps.add(field="ema", like="params", default="x"), "NQX107", "like"),
     "a number beyond a dtype": (steps.add(field="small", like="int8s", default=300), "NQX107", "int8"),
-    "beyond the limits": (steps.add(field="limited", copy_of="int8s"), "NQX107", "limits"),
-    "itself": (steps.remove(field="params", undo_copy="params"), "NQX304", "another field"),
+    "beyond the limits": (steps.add(field="limited", copy_of="int8s"), "NQX107", "limited"),
+    "itself": (steps.remove(field="params", undo_copy="params"), "NQX304", "undo_copy"),
 }  # fmt: skip
 
 
 @every("name", REFUSED)
 def test_declarations_refuse(name):
-    step, code, word = REFUSED[name]
+    step, code, named = REFUSED[name]
     old = doc({"params": "P", "int8s": "int8[2]"}, structs=P)
     fields = {"ema": "P", "n": "int", "small": "int8[2]", "limited": {"type": "int8[2]", "ge": 0}}
     new = doc({"params": "P", "int8s": "int8[2]", **fields}, 2, structs=P)
-    with pytest.raises(SchemaError, match=word) as caught:
+    with refused(SchemaError, code, named):
         apply_to_document(old, step, new)
-    assert caught.value.code == code
 
 
 def test_a_bundle_in_place(tmp_path):

@@ -18,7 +18,7 @@ from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.series import series_of
-from tests.builders import bounded, doc, every, payload
+from tests.builders import bounded, doc, every, payload, refused
 
 HEADER = 'language: "1"\nschema: lab.train\nversion: {}\nroot: Train\nstructs:\n  Train:\n    fields: {{held: pytree}}\n'
 
@@ -108,10 +108,10 @@ def adam():
 def test_a_class_that_no_value_has_is_refused(schema, tmp_path, name):
     lab = schema(steps.rename_path(field="held", of=name, path="mu", to="first"))
     old = exported(lab, adam(), tmp_path / "old")
-    with pytest.raises(MigrationError, match=f"expected instances of {name}, got ") as error:
+    with refused(MigrationError, "NQX414", "$.held", name, "EmptyState, ScaleByAdamState") as error:
         lab.load(old)
-    hint = "did you mean 'ScaleByAdamState'?" if name != "Moments" else "name one of the classes"
-    assert hint in error.value.diagnostics[0].hint
+    hint = error.value.diagnostics[0].hint
+    assert ("'ScaleByAdamState'" in hint) == (name != "Moments")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def test_a_struct_of_the_schema_is_changed_by_its_own_steps():
     fields = {"a": "pytree", "b": "B"}
     old, new = doc(fields, structs=structs), doc(fields, 2, [step], structs=structs)
     held = payload(old, {"a": ("B", {"x": 1}), "b": ("B", {"x": 1})})
-    with pytest.raises(MigrationError, match="expected a dict, a list"):
+    with refused(MigrationError, "NQX414", "$.a", "B"):
         apply(held, plan(series_of([old, new]), 1, 2))
 
 
@@ -378,7 +378,7 @@ def test_entries_of_a_very_large_dict_are_looked_at_once_per_step(schema, tmp_pa
     )
     value = {"a": {f"k{i}": i for i in range(100_000)}}
     path = exported(made, value, tmp_path / "ckpt")
-    with bounded(), pytest.raises(MigrationError, match=r"\['k10'\]: expected no stored entry"):
+    with bounded(), refused(MigrationError, "NQX415", "$.held['a']['k10']"):
         made.load(path)
     del value["a"]["k10"]
     path = exported(made, value, tmp_path / "other")

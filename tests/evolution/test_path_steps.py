@@ -12,7 +12,7 @@ from neuralqx_struct import bundle
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, every, payload, value
+from tests.builders import doc, every, payload, refused, value
 
 HEADER = 'language: "1"\nschema: lab.train\nversion: {}\nroot: Train\nstructs:\n  Train:\n    fields:\n      {}\n'
 PARAMS = "params: pytree"
@@ -110,80 +110,63 @@ def test_null_stays_null(tmp_path):
 
 
 @every(
-    ("step", "code", "words"),
+    ("step", "code", "named"),
     [
-        (s.steps.rename_path(field="params", path="a", to="a"), "NQX306", "expected another path"),
-        (s.steps.rename_path(field="params", path="a//b", to="c"), "NQX304", "an empty one"),
-        (s.steps.rename_path(field="params", path="a", to=["b", ""]), "NQX304", "an empty one"),
+        (s.steps.rename_path(field="params", path="a", to="a"), "NQX306", "v2.yaml"),
+        (s.steps.rename_path(field="params", path="a//b", to="c"), "NQX304", "v2.yaml"),
+        (s.steps.rename_path(field="params", path="a", to=["b", ""]), "NQX304", "v2.yaml"),
         (
             s.steps.rename_path(field="step", path="a", to="b"),
             "NQX306",
-            "expected a pytree or a dict with 1 levels, got int",
+            "int",
         ),
         (
             s.steps.rename_path(field="deep", path="a/b", to="c/d"),
             "NQX306",
-            r"2 levels, got dict\[str, int\]",
+            "dict[str, int]",
         ),
         (
             s.steps.rename_path(field="either", path="a", to="b"),
             "NQX306",
-            "expected a pytree or a dict",
+            "int | str",
         ),
         (
             s.steps.rename_path(field="mixed", path="a", to="b/c"),
             "NQX306",
-            r"expected a path to dict\[str, int\], as the other is, got one to int",
+            "dict[str, int]",
         ),
         (
             s.steps.rename_path(field="nothing", path="a", to="b"),
             "NQX304",
-            "expected a field of Train",
+            "'nothing'",
         ),
     ],
 )
-def test_declarations_that_are_refused(tmp_path, step, code, words):
+def test_declarations_that_are_refused(tmp_path, step, code, named):
     fields = f'{PARAMS}\n      step: int\n      deep: "dict[str, int]"\n      either: "int | str"\n      '
     fields += 'mixed: "dict[str, dict[str, int]]"'
-    with pytest.raises(s.SchemaError, match=words) as caught:
+    with refused(s.SchemaError, code, named):
         _ = schema(tmp_path / "schema", [step], fields=fields).load(tmp_path)
-    assert code in {found.code for found in caught.value.diagnostics}
 
 
 @pytest.mark.parametrize(
-    ("value", "paths", "code", "words"),
+    ("value", "paths", "code", "place"),
     [
-        (
-            params(),
-            ("net/encoder", "x"),
-            "NQX414",
-            r"\.tree\['net'\]\['encoder'\]: expected a stored entry, got none",
-        ),
-        (params(), ("net/encoder", "x"), "NQX414", "did you mean 'enc'"),
-        (
-            params(),
-            ("net/enc", "net/head"),
-            "NQX415",
-            r"\['head'\]: expected no stored entry there, got one",
-        ),
-        (
-            {"a": 1, "b": 2},
-            ("a", "b/a"),
-            "NQX414",
-            r"\['b'\]: expected a dict, a list or an instance",
-        ),
-        ([1], ("a", "b"), "NQX414", r"\$\.params\['a'\]: expected a stored entry, got none"),
-        ([1], ("0", "7"), "NQX414", r"\$\.params\['7'\]: expected a stored entry, got none"),
-        ({1: 2}, ("a", "b"), "NQX414", "expected a stored entry, got none"),
+        (params(), ("net/encoder", "x"), "NQX414", "$.params.tree['net']['encoder']"),
+        (params(), ("net/encoder", "x"), "NQX414", "'enc'"),
+        (params(), ("net/enc", "net/head"), "NQX415", "$.params.tree['net']['head']"),
+        ({"a": 1, "b": 2}, ("a", "b/a"), "NQX414", "$.params['b']"),
+        ([1], ("a", "b"), "NQX414", "$.params['a']"),
+        ([1], ("0", "7"), "NQX414", "$.params['7']"),
+        ({1: 2}, ("a", "b"), "NQX414", "$.params['a']"),
     ],
 )
-def test_payloads_that_do_not_hold_it(tmp_path, value, paths, code, words):
+def test_payloads_that_do_not_hold_it(tmp_path, value, paths, code, place):
     path, to = paths
     lab = schema(tmp_path / "schema", [s.steps.rename_path(field="params", path=path, to=to)])
     lab.at(1).Train(params=value).export(tmp_path / "old")
-    with pytest.raises(s.MigrationError, match=words) as caught:
+    with refused(s.MigrationError, code, place):
         lab.load(tmp_path / "old")
-    assert caught.value.code == code
 
 
 def test_keys_that_are_no_text_stay(tmp_path):

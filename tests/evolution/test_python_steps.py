@@ -19,7 +19,7 @@ from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.steps.python import find_function, function, name_of
 from neuralqx_struct.schema.series import carried_series, series_of
 from neuralqx_struct.tools.linting import lint_series
-from tests.builders import conforms, doc, every, payload, same, value
+from tests.builders import conforms, doc, every, payload, refused, same, value
 
 
 @function("test.invert")
@@ -144,23 +144,23 @@ def test_every_instance_of_a_struct_is_given_to_the_function():
 
 
 @pytest.mark.parametrize(
-    ("n", "code", "message"),
+    ("n", "code", "named"),
     [
-        (0, "NQX311", "expected test.wrong to write n, got extra too"),
-        (1, "NQX312", "got none for n"),
-        (2, "NQX312", "got a int"),
-        (3, "NQX312", "got ZeroDivisionError: no"),
-        (6, "NQX312", "got SystemExit: no"),
-        (4, "NQX411", "test.wrong gave it"),
-        (5, "NQX430", "expected a value that can be saved"),
+        (0, "NQX311", ["test.wrong", "n", "extra"]),
+        (1, "NQX312", ["test.wrong", "n"]),
+        (2, "NQX312", ["test.wrong", "int"]),
+        (3, "NQX312", ["test.wrong", "ZeroDivisionError: no"]),
+        (6, "NQX312", ["test.wrong", "SystemExit: no"]),
+        (4, "NQX411", ["$.n", "test.wrong", "'text'"]),
+        (5, "NQX430", ["$.n"]),
     ],
 )
-def test_what_a_function_does_wrong_is_told(n, code, message):
+def test_what_a_function_does_wrong_is_told(n, code, named):
     step = s.python(function="test.wrong", reads=["n"], writes=["n"], lossy=True)
     series = series_of(chain({"n": "int"}, {"n": "int"}, [step]))
-    with pytest.raises(StructError, match=message) as caught:
+    with refused(StructError, code, *named) as caught:
         apply(payload(series.at(1), {"n": n}), plan(series, 1, 2))
-    assert [d.code for d in caught.value.diagnostics] == [code]
+    assert len(caught.value.diagnostics) == 1
 
 
 @pytest.mark.parametrize(
@@ -223,22 +223,18 @@ def test_limits_on_a_computed_field_that_is_converted_later():
 def test_a_lossy_step_has_no_way_back():
     step = s.python(function="test.invert", reads=["mask"], writes=["mask"], lossy=True)
     series = series_of(chain({"mask": "bool[n]"}, {"mask": "bool[n]"}, [step]))
-    with pytest.raises(MigrationError, match=r"needs `inverse:`") as caught:
+    with refused(MigrationError, "NQX423", "$.migrations[0].steps[0].python.function"):
         plan(series, 2, 1)
-    assert caught.value.code == "NQX423"
 
 
 def test_a_function_that_a_bundle_asks_for_runs_only_when_it_is_trusted():
     series = series_of(chain({"mask": "bool[n]"}, {"mask": "bool[n]"}, [INVERT]))
     carried = carried_series({"schemas": [d.to_data() for d in series.documents.values()]})["lab.a"]
     held = payload(series.at(1), {"mask": np.array([True])})
-    with pytest.raises(
-        MigrationError, match="expected a trusted function, got 'test.invert'"
-    ) as caught:
+    with refused(MigrationError, "NQX312", "test.invert", __name__):
         apply(held, plan(carried, 1, 2))
-    assert caught.value.code == "NQX312" and __name__ in str(caught.value)
     # A name that begins as the trusted one is another package, which anybody can publish.
-    with pytest.raises(MigrationError, match="expected a trusted function"):
+    with refused(MigrationError, "NQX312", "test.invert"):
         apply(held, plan(carried, 1, 2), trust=[__name__[:-1]])
     for trusted in (__name__, __name__.partition(".")[0]):
         up = apply(held, plan(carried, 1, 2), trust=[trusted])
@@ -250,25 +246,17 @@ def test_a_function_that_a_bundle_asks_for_runs_only_when_it_is_trusted():
 def test_functions_are_found_by_name(monkeypatch):
     assert find_function("test.invert", own=True) is invert
     assert name_of(invert) == "test.invert" and name_of("anything") == "anything"
-    with pytest.raises(MigrationError, match="did you mean 'test.invert'"):
+    with refused(MigrationError, "NQX312", "'test.invertt'", "'test.invert'"):
         find_function("test.invertt", own=True)
-    with pytest.raises(
-        MigrationError, match="expected a registered function 'os.system', got none"
-    ):
+    with refused(MigrationError, "NQX312", "'os.system'", "'os'", "trust=['lab.migrations']"):
         find_function("os.system", own=True, trust=["os"])
-    with pytest.raises(
-        MigrationError, match=r"(?s)'os' registers no such .*such as trust=\['lab.migrations'\]"
-    ):
-        find_function("os.system", own=True, trust=["os"])
-    with pytest.raises(
-        MigrationError, match="(?s)function 'x.y', got none.*'no_such_module' does not exist"
-    ):
+    with refused(MigrationError, "NQX312", "x.y", "no_such_module"):
         find_function("x.y", own=True, trust=["no_such_module"])
-    with pytest.raises(TypeError, match="expected a registered function, got"):
+    with refused(TypeError, "<lambda>", "@steps.function('lab.name')"):
         name_of(lambda values: values)
-    with pytest.raises(TypeError, match="expected a name such as"):
+    with refused(TypeError, "steps.function()", "invert"):
         function(invert)
-    with pytest.raises(TypeError, match="expected a function, got 7"):
+    with refused(TypeError, "steps.function('test.seven')", 7):
         function("test.seven")(7)
 
 
@@ -282,9 +270,9 @@ def test_a_trusted_module_is_imported(tmp_path, monkeypatch):
     with pytest.raises(MigrationError):
         find_function("planted.flip", own=True)
     assert "planted_steps" not in sys.modules
-    with pytest.raises(MigrationError, match="to be importable, got ZeroDivisionError"):
+    with refused(MigrationError, "NQX312", "ZeroDivisionError", "planted_broken"):
         find_function("planted.flip", own=False, trust=["planted_broken"])
-    with pytest.raises(MigrationError, match="to be importable, got SystemExit"):
+    with refused(MigrationError, "NQX312", "SystemExit", "planted_exit"):
         find_function("planted.flip", own=False, trust=["planted_exit"])
     assert isinstance(
         find_function("planted.flip", own=False, trust=["planted_steps"]), types.FunctionType
@@ -357,7 +345,7 @@ def test_members_that_become_one_need_a_way_back():
         apply(enum_payload(lossy), plan(lossy, 1, 2)).document["manifest"]["fields"]["init"]
         == "random"
     )
-    with pytest.raises(MigrationError, match="needs `undo:"):
+    with refused(MigrationError, "NQX423", "$.migrations[0].steps[0].map_enum.values"):
         plan(lossy, 2, 1)
 
 
@@ -528,7 +516,7 @@ def test_wrong_structs_are_refused_with_their_place(given, path):
     function("test.given")(lambda _: {"f": given})
     step = s.python(function="test.given", reads=["f"], writes=["f"], lossy=True)
     series = series_of(chain({"f": "Layer"}, {"f": "Layer"}, [step], structs=LAYER))
-    with pytest.raises(MigrationError, match="test.given gave it") as caught:
+    with pytest.raises(MigrationError, match=r"test\.given") as caught:
         apply(payload(series.at(1), {"f": layer(1)}), plan(series, 1, 2))
     assert path in {d.path[: len(path)] for d in caught.value.diagnostics}
 

@@ -20,7 +20,7 @@ from neuralqx_struct.schema.series import load_series
 from neuralqx_struct.schema.text.loader import read_text
 from neuralqx_struct.tools.linting import lint
 from tests import builders
-from tests.builders import DIAGNOSTICS, answered, cases, yaml_blocks
+from tests.builders import DIAGNOSTICS, answered, cases, refused, yaml_blocks
 
 V1 = """\
 # yaml-language-server: $schema=../struct-schema/1.json
@@ -207,7 +207,7 @@ def test_on_a_full_disk_the_edited_file_is_kept(folder, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match=r"v2\.yaml: .* No space left on device"):
+    with refused(OSError, "NQX406", "v2.yaml", "No space left"):
         revision.write()
     assert (folder / "v2.yaml").read_text() == edited
     assert len([*folder.iterdir()]) == 2
@@ -215,9 +215,8 @@ def test_on_a_full_disk_the_edited_file_is_kept(folder, monkeypatch):
 
 def test_without_a_repository_the_edited_file_is_named(tmp_path):
     (tmp_path / "v1.yaml").write_text(V1)
-    with pytest.raises(SchemaError, match="expected the former text of the edited file") as caught:
+    with refused(SchemaError, "NQX400"):
         revise(tmp_path)
-    assert caught.value.code == "NQX400"
     (tmp_path / "v2.yaml").write_text(
         V1.replace("version: 1", "version: 2").replace("weight:", "weights:")
     )
@@ -241,7 +240,7 @@ def test_a_schema_in_json_is_revised_in_yaml(folder):
     made.write()
     assert lint(folder) == []
     (folder / "v3.json").write_text(json.dumps({**data, "version": 3}))
-    with pytest.raises(SchemaError, match="expected a new version in YAML, got JSON"):
+    with refused(SchemaError, "NQX400"):
         revise(folder)
 
 
@@ -257,21 +256,21 @@ def test_a_python_class(folder, tmp_path):
 
 
 def test_what_cannot_be_revised(folder):
-    with pytest.raises(SchemaError, match="differs from version 1, got the same"):
+    with refused(SchemaError, "NQX400", "1"):
         revise(folder)
     (folder / "v1.yaml").write_text(V1.replace("lab.net", "lab.other"))
-    with pytest.raises(SchemaError, match="expected a schema with an earlier version"):
+    with refused(SchemaError, "NQX400"):
         revise(folder)
     other = folder.parent / "e.yaml"
     other.write_text(V1.replace("lab.net", "lab.other"))
     (folder / "v1.yaml").write_text(V1)
-    with pytest.raises(SchemaError, match=r"NQX283 expected|expected schema: lab\.net"):
+    with refused(SchemaError, "NQX283", "lab.net", "lab.other"):
         revise(folder, edited=other)
     other.write_text(V1.replace("type: Mode", "type: Mod"))
-    with pytest.raises(SchemaError, match=r"NQX101 .* got 'Mod'"):
+    with refused(SchemaError, "NQX101", "'Mod'"):
         revise(folder, edited=other)
     (folder / "v2.yaml").write_text(V1.replace("version: 1", "version: 2"))
-    with pytest.raises(SchemaError, match="expected the newest file"):
+    with refused(SchemaError, "NQX400"):
         revise(folder, edited=folder / "v1.yaml")
 
 
@@ -281,7 +280,7 @@ def test_no_file_is_written_over(folder):
     out = folder.parent / "out.yaml"
     assert made.write(out) == out
     assert "weights:" in (folder / "v1.yaml").read_text()  # only the file that was asked for
-    with pytest.raises(SchemaError, match="expected no file of the next version"):
+    with refused(SchemaError, "NQX400", "v2.yaml"):
         made.write(out)
 
 

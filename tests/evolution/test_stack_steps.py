@@ -15,7 +15,7 @@ from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.evolution.suggestions import suggest
 from neuralqx_struct.manifest.kinds import FULL
 from neuralqx_struct.schema.series import series_of
-from tests.builders import conforms, doc, payload, same, value
+from tests.builders import conforms, doc, payload, refused, same, value
 
 LAYER = {
     "w": "float32[i, o]",
@@ -179,7 +179,7 @@ def test_another_array_shows_the_number_of_layers():
     old = doc(fields, structs=structs)
     new = doc({**fields, "layers": "Layer[][n]"}, 2, [STACK], structs=structs)
     held = {"layers": [("Layer", {"w": np.zeros(1, "f4")})], "scale": np.zeros(2, "f4")}
-    with pytest.raises(MigrationError, match="expected 2 layers, got 1"):
+    with refused(MigrationError, "NQX412", 2, 1):
         apply(payload(old, held), plan(series_of([old, new]), 1, 2))
 
 

@@ -539,7 +539,7 @@ MIGRATION = steps.migration(1, [])
         ({"schema": "lab.a", "version": "2"}, ["A", "version=", "'2'"]),
         (
             {"schema": "lab.a", "version": 2, "migrations": MIGRATION},
-            ["A", "migrations=", MIGRATION],
+            ["A", "migrations=", "Migration"],
         ),
         ({"schema": "lab.a", "version": 2, "migrations": "x"}, ["A", "migrations=", "'x'"]),
         ({"schema": "lab.a", "version": 2, "migrations": 1}, ["A", "migrations=", 1]),
@@ -572,7 +572,7 @@ def test_wrong_keywords_are_told_where_the_class_is_defined(keywords, named):
         (1, ["rename"], "'rename'"),
         (1, "rename", "'rename'"),
         (1, steps.rename(field="a", to="b"), "Rename"),
-        (1, [MIGRATION], MIGRATION),
+        (1, [MIGRATION], "Migration"),
     ],
 )
 def test_wrong_migrations_are_told_where_they_are_written(version, given, got):

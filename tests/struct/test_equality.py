@@ -94,7 +94,7 @@ class Slotted:
         ([1], "list"), ({}, "dict"), (np.zeros(1), "ndarray"), (jnp.zeros(1), "ArrayImpl"), ((1, [2]), "list"),
         (Holder(np.zeros(1)), "Holder"), (Slotted((1, {"a": np.zeros(1)})), "Slotted"),
         (functools.partial(max, np.zeros(1)), "partial"), (Holder(np.zeros(1)).get, "method"),
-        (functools.partial(Holder(np.zeros(1)).get), "partial"), (frozenset([Holder(np.zeros(1))]), "frozenset"),
+        (functools.partial(Holder(np.zeros(1)).get), "partial"), (frozenset([Holder(np.zeros(1))]), "Holder"),
     ],
 )  # fmt: skip
 def test_refused_statics(value, kind):
