@@ -92,7 +92,7 @@ def test_a_required_positional_field_after_one_with_a_default():
             y: int
 
     assert caught.value.diagnostics[0].path == "A.y"
-    assert "'x' before it has one" in str(caught.value)
+    assert "'x'" in str(caught.value)
 
 
 def test_a_spec_says_what_it_is():

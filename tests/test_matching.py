@@ -92,5 +92,5 @@ def test_the_finding_has_the_code_of_its_verdict(found, code, message):
 def test_findings_about_fields():
     extra = unknown_field("$.v", "v", "Layer", "remove it", "info")
     assert (extra.code, extra.severity, extra.hint) == ("NQX415", "info", "remove it")
-    assert "a field of Layer, got 'v'" in extra.message
+    assert "Layer" in extra.message and "'v'" in extra.message
     assert without_value("$.w", "add a default").code == "NQX414"

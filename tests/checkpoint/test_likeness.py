@@ -207,7 +207,7 @@ def test_very_many_differences_are_cut_off(tmp_path):
         s.load(path, like={"w": [0] * 20_000})
     found = caught.value.diagnostics
     assert len(found) == 10_001
-    assert found[-1].message == "expected the structure of like=, got more than 10000 differences"
+    assert "like=" in found[-1].message and "10000" in found[-1].message
 
 
 def test_foreign_objects_whose_attributes_raise_are_differences(tmp_path):

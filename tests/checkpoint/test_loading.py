@@ -234,9 +234,8 @@ def test_x64_off_is_an_error_with_two_remedies(tmp_path):
     with jax.enable_x64(True):
         path = s.export({"w": jnp.arange(3.0)}, tmp_path / "c")
         assert s.load(path)["w"].dtype == np.float64
-    with refused(SerializationError, "NQX417") as caught:
+    with refused(SerializationError, "NQX417", "jax_enable_x64", "as_numpy=True"):
         s.load(path)
-    assert "jax_enable_x64" in str(caught.value) and "as_numpy=True" in str(caught.value)
     assert s.load(path, as_numpy=True)["w"].dtype == np.float64
 
 

@@ -151,9 +151,9 @@ class TestClasses:
     def test_unknown_schema_errors_are_raised_on_load(self):
         with pytest.raises(SchemaError) as caught:
             s.load_schema(TEXT.replace("{name}", "bad").replace("list[Layer]", "list[Layr]"))
-        assert "NQX101" in {
-            d.code for d in caught.value.diagnostics
-        } and "did you mean 'Layer'" in str(caught.value)
+        assert "NQX101" in {d.code for d in caught.value.diagnostics} and "'Layer'" in str(
+            caught.value
+        )
 
 
 WRONG = {

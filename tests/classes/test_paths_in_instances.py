@@ -207,7 +207,8 @@ structs:
     assert schema.A(layers=s.stack([layer, layer])).width == 6
     with pytest.raises(s.ValidationError) as caught:
         schema.A(layers=layer)
-    assert caught.value.diagnostics[0].message == "expected float32[n_layers, d], got float32[3]"
+    message = caught.value.diagnostics[0].message
+    assert "float32[n_layers, d]" in message and "float32[3]" in message
 
 
 def test_stacked_structs():

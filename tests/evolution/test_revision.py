@@ -296,7 +296,7 @@ def test_a_question_is_told_where_it_stands():
         "v2.yaml:24:7:",
     ]
     assert {d.code for d in caught.value.diagnostics} == {"NQX318"}
-    assert "got the question: is a now b?" in str(caught.value)
+    assert "is a now b?" in str(caught.value)
     assert read_text(V1 + 'doc: "# nqx: question: no"\n').data["doc"] == "# nqx: question: no"
 
 

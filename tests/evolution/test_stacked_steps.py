@@ -1,7 +1,6 @@
 """Steps reach stacked structs: each layer becomes what a single instance of the struct becomes."""
 
 import numpy as np
-import pytest
 
 from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.evolution import steps as s
@@ -220,10 +219,8 @@ def test_steps_that_cannot_reach_layers_are_refused():
     fields = {"x": "float32[a]", "y": "float32[a]"}
     python = s.python(function="half", reads=["x"], writes=["x"], lossy=True, within="L")
     old, new = versions(fields, fields, [python])
-    with pytest.raises(SchemaError) as caught:
+    with refused(SchemaError, "NQX304", "L"):
         stages_of(old, [python], new)
-    assert caught.value.code == "NQX304"
-    assert "L, which some type stacks" in str(caught.value)
     convert = s.convert(field="x", to="list[float]", within="L")
     with refused(SchemaError, "NQX304", "$.migrations[0].steps[0].convert.field", "L"):
         stages_of(old, [convert], new)

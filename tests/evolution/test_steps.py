@@ -401,7 +401,7 @@ REFUSED = [
     (s.rename(field="a", to="b"), "NQX304", "free"),
     (s.rename(field="a", to="a"), "NQX306", "another name"),
     (s.rename(field="op", to="x"), "NQX306", "stored"),
-    (s.rename(field="a", to="x", within="B"), "NQX304", "struct of version 1"),
+    (s.rename(field="a", to="x", within="B"), "NQX304", "version 1"),
     (s.add(field="nope", default=1), "NQX304", "version 2"),
     (s.add(field="new", default="text"), "NQX107", "float"),
     (s.add(field="new", default=None), "NQX107", "null"),
@@ -449,7 +449,7 @@ REFUSED = [
     (s.inline(field="a", fields=["z"]), "NQX304", "struct"),
     (s.inline(field="s1", fields=["z"]), "NQX304", "one place"),
     (s.inline(field="s3", fields=["zz", "y"]), "NQX304", "field of Solo"),
-    (s.rename_struct(struct="Inn", to="X"), "NQX304", "struct of version 1"),
+    (s.rename_struct(struct="Inn", to="X"), "NQX304", "version 1"),
     (s.rename_struct(struct="In", to="In"), "NQX306", "same"),
     (s.rename_struct(struct="In", to="A"), "NQX304", "free"),
 ]

@@ -132,7 +132,7 @@ def test_a_doubt_that_a_payload_confirms_shows_it():
     new = doc({"a": "list[B]"}, 2, raw=HELD, dims={"n": {}})
     (found,) = verdict(old, new, "backward")
     assert (found.code, found.severity, found.path) == ("NQX270", "error", "$.dims.n")
-    assert "\ngot one that is refused\n$.a[1].w: expected int8[n=" in found.message
+    assert "\n$.a[1].w: " in found.message
 
 
 #: Fields before and after, and steps that need sizes which an empty dict or list does not show.

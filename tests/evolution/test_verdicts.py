@@ -312,7 +312,7 @@ def test_members_that_became_a_default_are_no_longer_there(last, expected):
         for number, held in enumerate([["x", "y", "z"], middle, last], 1)
     ]
     first, *others = verdict(versions[:1], series_of(versions), "backward")
-    assert "stored values z become 'y', the default" in first.message
+    assert "z" in first.message and "'y'" in first.message
     assert [d.message.partition("\n")[2] for d in others] == expected
     assert not has_errors(others)
     for member in "xyz":
@@ -449,7 +449,7 @@ def test_used_schemas_count(steps, fields, backward, forward, unknown):
     assert has_errors(verdict(old, new, "backward", unknown=unknown)) is not backward
     found = verdict(old, new, "forward", unknown=unknown)
     assert has_errors(found) is not forward
-    assert all(d.path == "$.uses" and "of lab.inner" in d.message for d in found)
+    assert all(d.path == "$.uses" and "lab.inner" in d.message for d in found)
 
 
 @pytest.mark.parametrize(

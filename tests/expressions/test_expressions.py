@@ -21,7 +21,7 @@ from neuralqx_struct.expressions import from_ast, parse
 from neuralqx_struct.expressions.evaluation import evaluate
 from neuralqx_struct.schema.sizes import linear_form
 from neuralqx_struct.types.text import parse_type
-from tests.builders import bounded, cases, every, refused
+from tests.builders import bounded, cases, every, refused, stands_in
 
 
 def codes(text, names=None):
@@ -271,28 +271,28 @@ def test_names_of_functions_are_only_names():
 
 
 @every(
-    ("text", "message", "hint"),
+    ("text", "named", "hint"),
     [
-        ("a + kernel.__len__", "got '__len__' at column 5", "shape(x)"),
-        ("a = 1", "got '=' at column 3", "compare with =="),
-        ("a && b", "got '&' at column 3", "write `and`"),
-        ("x is None", "got `is` at column 1", "== or !="),
-        ("sise(x)", "got 'sise' at column 1", "did you mean 'size'?"),
-        ("frobnicate(x)", "got 'frobnicate' at column 1", "functions: len, size"),
-        ("'ä' + (x + 1)[0]", "got a subscript at column 7", "shape(kernel)[0]"),
-        ("  a b", "got 'b' at column 5", "use numbers"),
-        ("a +", "got nothing more at column 4", "use numbers"),
-        ("(a", "got '(' without an end at column 1", None),
-        ("a)", "got ')' at column 2", None),
-        ("x in y", "constants after `in`, got another", "write the choices out"),
-        ("'a' 'b'", "at column 5", "put a comma"),
+        ("a + kernel.__len__", ["column 5", "'__len__'"], "shape(x)"),
+        ("a = 1", ["column 3", "'='"], "=="),
+        ("a && b", ["column 3", "'&'"], "write `and`"),
+        ("x is None", ["column 1", "`is`"], "== or !="),
+        ("sise(x)", ["column 1", "'sise'"], "'size'"),
+        ("frobnicate(x)", ["column 1", "'frobnicate'"], "len, size"),
+        ("'ä' + (x + 1)[0]", ["column 7"], "shape(kernel)[0]"),
+        ("  a b", ["column 5", "'b'"], "use numbers"),
+        ("a +", ["column 4"], "use numbers"),
+        ("(a", ["column 1", "'('"], None),
+        ("a)", ["column 2", "')'"], None),
+        ("x in y", ["`in`"], "x in ('a', 'b')"),
+        ("'a' 'b'", ["column 5"], "put a comma"),
     ],
 )
-def test_messages_point_at_the_place_and_say_what_to_do(text, message, hint):
+def test_messages_point_at_the_place_and_say_what_to_do(text, named, hint):
     with pytest.raises(SchemaError) as caught:
         parse(text)
     (diagnostic,) = caught.value.diagnostics
-    assert message in diagnostic.message
+    assert all(stands_in(each, diagnostic.message) for each in named)
     assert diagnostic.hint is None if hint is None else hint in diagnostic.hint
 
 

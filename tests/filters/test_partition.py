@@ -122,7 +122,7 @@ def test_thousands_of_unmatched_leaves_stay_readable():
     with pytest.raises(FilterError) as caught:
         split_leaves([((i,), i) for i in range(10_000)], float)
     assert len(caught.value.diagnostics) == 20
-    assert "9980 more have the same problem" in str(caught.value)
+    assert "9980" in str(caught.value)
 
 
 def test_the_rest_comes_last():

@@ -217,14 +217,14 @@ def ckpt(tmp_path):
     [
         (
             "tag:trainabel",
-            "select=: expected a leaf with the tag 'trainabel', got none among 2 [NQX426]\n  did you mean",
+            "'trainabel'",
         ),
-        ("path:bias", "did you mean '**/bias'?"),
+        ("path:bias", "'**/bias'"),
         ("dtype:float64", "there are the dtypes float32, int8"),
-        (jax.Array, "there is the type ShapeDtypeStruct"),
+        (jax.Array, "ShapeDtypeStruct"),
         (lambda path, leaf: False, "is true, got none"),
         ("tag:trainable & dtype:int8", "expected a leaf that tag:trainable & dtype:int8 matches"),
-        ("tag:a & tag:b", "'b', got none"),
+        ("tag:a & tag:b", "'b'"),
     ],
 )
 def test_a_partial_load_of_nothing_is_an_error(ckpt, select, expected):

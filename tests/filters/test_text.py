@@ -59,53 +59,51 @@ def test_parse(text, expected):
 
 
 @every(
-    ("text", "message", "hint"),
+    ("text", "named", "hint"),
     [
-        ("tag:a &", "character 8: expected a filter, got the end", "as in"),
-        ("tag:a && tag:b", "character 8: expected a filter, got '&'", "as in"),
-        ("tag:a tag:b", "character 7: expected &, | or the end, got 'tag:b'", None),
-        ("tag:a and tag:b", "character 7: expected &, | or the end, got 'and'", "write &"),
-        ("not tag:a", "character 1: expected a filter, got 'not'", "write !"),
-        ("(tag:a", "character 7: expected &, | or ), got the end", None),
-        ("tag:a)", "character 6: expected &, | or the end, got ')'", None),
-        ("tag:", "character 1: expected a name behind tag:, got 'tag:'", "needs quotes"),
-        ("tag: a", "character 1: expected a name behind tag:, got 'tag:'", "needs quotes"),
-        ("tag:'a", "character 1: expected a name behind tag:, got 'tag:'", "needs quotes"),
-        ("tag:a'b", 'character 6: expected &, | or the end, got "\'b"', None),
-        ("'a'", "character 1: expected a filter, got \"'a'\"", "as in"),
+        ("tag:a &", ["character 8"], "as in"),
+        ("tag:a && tag:b", ["character 8", "'&'"], "as in"),
+        ("tag:a tag:b", ["character 7", "'tag:b'"], None),
+        ("tag:a and tag:b", ["character 7", "'and'"], "write &"),
+        ("not tag:a", ["character 1", "'not'"], "write !"),
+        ("(tag:a", ["character 7"], None),
+        ("tag:a)", ["character 6", "')'"], None),
+        ("tag:", ["character 1", "'tag:'"], "needs quotes"),
+        ("tag: a", ["character 1", "'tag:'"], "needs quotes"),
+        ("tag:'a", ["character 1", "'tag:'"], "needs quotes"),
+        ("tag:a'b", ["character 6", '"\'b"'], None),
+        ("'a'", ["character 1", "\"'a'\""], "as in"),
         (
             "trainable",
-            "character 1: expected a filter, got 'trainable'",
+            ["character 1", "'trainable'"],
             "for a tag write tag:trainable",
         ),
-        ("al", "character 1: expected a filter, got 'al'", "did you mean 'all'?"),
+        ("al", ["character 1", "'al'"], "'all'"),
         (
             "pth:a",
-            "character 1: expected one of dtype:, kind:, path:, tag:, type:, got 'pth:'",
-            "did you mean 'path'?",
+            ["character 1", "'pth:'"],
+            "'path'",
         ),
         (
             "kind:sttic",
-            "character 1: expected node, static or opaque, got 'sttic'",
-            "did you mean 'static'?",
+            ["character 1", "'sttic'"],
+            "'static'",
         ),
         (
             "dtype:float",
-            "character 1: expected a dtype name such as float32",
-            "did you mean 'floating'?",
+            ["character 1"],
+            "'floating'",
         ),
-        ("dtype:flaot32", "got 'flaot32'", "did you mean 'float32'?"),
-        ("(" * 100_000, "character 65: expected at most 64 nested ! and (", None),
-        ("!" * 100_000 + "all", "character 65: expected at most 64 nested ! and (", None),
+        ("dtype:flaot32", ["'flaot32'"], "'float32'"),
+        ("(" * 100_000, ["character 65", "64"], None),
+        ("!" * 100_000 + "all", ["character 65", "64"], None),
     ],
 )
-def test_parse_says_what_is_wrong(text, message, hint):
-    with pytest.raises(FilterError) as caught:
+def test_parse_says_what_is_wrong(text, named, hint):
+    with refused(FilterError, "NQX010", *named) as caught:
         parse(text)
     (problem,) = caught.value.diagnostics
-    assert message in problem.message
     assert problem.hint is None if hint is None else hint in problem.hint
-    assert problem.code == "NQX010"
     assert len(str(caught.value)) < 600
 
 

@@ -148,7 +148,7 @@ def test_values_of_the_caller_win_over_those_of_the_layout():
     [
         ({}, "NQX707", "pass values={'n_heads': ...}"),
         ({"n_heads": "two"}, "NQX107", "of type int"),
-        ({"n_heads": 2, "n_head": 2}, "NQX701", "did you mean 'n_heads'?"),
+        ({"n_heads": 2, "n_head": 2}, "NQX701", "'n_heads'"),
         ({2: 2}, "NQX701", "values by name"),
     ],
 )
@@ -346,7 +346,7 @@ def test_a_layout_of_an_older_version_leads_to_the_newest(folder):
     [
         (
             'structs: {Net: {norms: "n.{i}", bias: n.0.scale}}\n',
-            "got two\nthe other is $.norms[0].scale",
+            "$.norms[0].scale",
         ),
         ("structs: {Net: {bias: {name: fused, part: [0, 2]}}}\n", "none for part 1"),
     ],
@@ -410,9 +410,8 @@ def test_names_in_messages_steer_no_terminal():
 def test_a_size_that_nothing_shows():
     schema = SCHEMA.replace("float32[v, d]", "float32[v, h, k]")
     layout = LAYOUT + "structs: {Net: {words: {reshape: [v, h * k]}}}\n"
-    with pytest.raises(SerializationError) as caught:
+    with refused(SerializationError, "NQX707", "h, k"):
         adopt(source(), layout, schema=schema)
-    assert "h, k, which none of them does" in str(caught.value)
     model = adopt(source(), layout, schema=schema, values={"h": 2})
     assert model.words.shape == (3, 2, 2)
 

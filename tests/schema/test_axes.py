@@ -76,7 +76,7 @@ def test_a_name_that_looks_misspelt():
     document = doc({**fields, "c": {"type": "float32[n]", "axes": ["embedd"]}})
     found = [each for check in STYLE_CHECKS for each in check(document) if each.code == "NQX121"]
     assert [each.hint for each in found] == ["did you mean 'embed'?"]
-    assert "the name of an axis that other fields have, got 'embedd'" in found[0].message
+    assert "'embedd'" in found[0].message
 
 
 @pytest.mark.parametrize("axes", ["embed", [1], ["a b"], [None], {"a": 1}])

@@ -46,16 +46,14 @@ def test_a_path_is_preferred_to_an_identity(folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "code", "parts"),
     [
-        ("lab.pont", "NQX400", ("a path that exists, or the identity of a schema in schemas/, got 'lab.pont'", "did you mean 'lab.point'?")),
-        ("other@3", "NQX400", ("got 'other@3'", "known identities: lab.net, lab.point")),
-        ("lab.point@3", "NQX404", ("versions 1, 2 of lab.point, got 3", "did you mean lab.point@2?")),
+        ("lab.pont", "NQX400", ("'lab.pont'", "'lab.point'")),
+        ("other@3", "NQX400", ("got 'other@3'", "lab.net, lab.point")),
+        ("lab.point@3", "NQX404", ("versions 1, 2 of lab.point, got 3", "lab.point@2")),
     ],
 )  # fmt: skip
 def test_names_of_no_schema(folder, name, code, parts):
-    with pytest.raises(SchemaError) as caught:
+    with refused(SchemaError, code, *parts):
         Catalogue(folder).find(name)
-    assert caught.value.code == code
-    assert all(part in str(caught.value) for part in parts)
 
 
 def test_files_beside_the_folders_do_not_matter(folder):
@@ -82,10 +80,8 @@ def test_errors_in_other_schemas_do_not_matter(folder):
 
 def test_two_folders_of_one_identity(folder):
     (folder / "net" / "v1.yaml").write_text(POINT_V1)
-    with pytest.raises(SchemaError) as caught:
+    with refused(SchemaError, "NQX283", "net"):
         Catalogue(folder).find("lab.point")
-    assert caught.value.code == "NQX283"
-    assert "another in net" in str(caught.value)
 
 
 def test_the_schema_of_a_bundle_is_chosen_and_read_once(folder):

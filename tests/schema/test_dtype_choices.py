@@ -164,9 +164,9 @@ def test_fingerprints_have_the_members_and_no_order():
 
 PLAIN = {"x": "compute[n]"}
 WRONG = [
-    (PLAIN, {"compute": ["float33"]}, "NQX102", "expected a dtype, got 'float33'"),
-    (PLAIN, {"compute": ["floating"]}, "NQX102", "expected a dtype, got 'floating'"),
-    (PLAIN, {"compute": ["int8", "int8"]}, "NQX002", "expected each dtype once, got int8 again"),
+    (PLAIN, {"compute": ["float33"]}, "NQX102", "'float33'"),
+    (PLAIN, {"compute": ["floating"]}, "NQX102", "'floating'"),
+    (PLAIN, {"compute": ["int8", "int8"]}, "NQX002", "int8 again"),
     ({"x": "compute"}, CHOICES, "NQX101", "expected a shape behind the choice"),
     ({"x": "floating"}, {}, "NQX101", "expected a shape behind the dtype floating"),
     ({"x": "compute[n] | bfloat16[m]"}, CHOICES, "NQX132", "compute[n] and bfloat16[m]"),
@@ -175,9 +175,9 @@ WRONG = [
         {"x": {"type": "compute[2]", "default": 0.5}},
         {"compute": ["float32", "int8"]},
         "NQX107",
-        "of type compute[2], got 0.5",
+        "0.5",
     ),
-    ({"x": {"type": "integer[2]", "default": 0.5}}, {}, "NQX107", "of type integer[2], got 0.5"),
+    ({"x": {"type": "integer[2]", "default": 0.5}}, {}, "NQX107", "0.5"),
     (PLAIN, {"compute": ["int8"], "float32": ["int8"]}, "NQX118", "which is a built-in type"),
     (PLAIN, {"compute": ["int8"], "floating": ["int8"]}, "NQX118", "which is a built-in type"),
     (PLAIN, {"compute": ["int8"], "A": ["int8"]}, "NQX118", "which is the name of a struct too"),

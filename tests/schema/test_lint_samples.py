@@ -65,7 +65,7 @@ def test_values_that_fit_are_found(text):
 @every(
     ("text", "messages"),
     [
-        ("c and name + 1 == 2", ["two operands of one type, got str and int in `name + 1`"]),
+        ("c and name + 1 == 2", ["`name + 1`"]),
         ("c or name", []),
         ("n < 0 < name", ["got int and str in `0 < name`"]),
         ("-name if c else five > 0", ["got str in `-name`", "got float32[5] in `five > 0`"]),

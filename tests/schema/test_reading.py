@@ -9,7 +9,7 @@ from neuralqx_struct.errors import SchemaError
 from neuralqx_struct.schema.language import language_schema
 from neuralqx_struct.schema.reading import document_from_data, parse_document
 from neuralqx_struct.schema.text.loader import read_file, read_text
-from tests.builders import every
+from tests.builders import every, refused
 
 GOOD = """\
 language: "1"
@@ -88,55 +88,28 @@ def test_positions_of_mistakes(case):
 
 FIELD = "      handle: {kind: opaque, default: null}\n"
 PLAIN_WORDS = {
-    "no structs": (
-        GOOD.partition("structs:")[0] + "structs: {}\n",
-        "expected at least one entry, got none",
-    ),
-    "no members": (wrong("[slow, fast]", "[]"), "expected at least one entry, got none"),
-    "a list at the top": ("[]\n", "expected a mapping, got a list"),
-    "nothing at the top": ("null\n", "expected a mapping, got nothing"),
-    "a field of nothing": (
-        wrong(FIELD, "      h: null\n"),
-        "expected a type or a mapping, got nothing",
-    ),
-    "a field of a number": (
-        wrong(FIELD, "      h: 5\n"),
-        "expected a type or a mapping, got an integer 5",
-    ),
-    "a struct of nothing": (
-        wrong("structs:\n", "structs:\n  A: null\n"),
-        "expected a mapping, got nothing",
-    ),
-    "a bound of text": (
-        wrong("{kind: opaque,", "{type: float, ge: abc,"),
-        "expected a number, got text 'abc'",
-    ),
-    "a bound of a list": (
-        wrong("{kind: opaque,", "{type: float, ge: [1],"),
-        "expected a number, got a list",
-    ),
-    "a length below zero": (
-        wrong("{kind: opaque,", "{min_length: -1,"),
-        "expected a number >= 0, got an integer -1",
-    ),
-    "a shape of lists": (
-        wrong("[n, 2]", "[[n], 2]"),
-        "expected a whole number or text, got a list",
-    ),
-    "a shape of a number": (wrong("[n, 2]", "2"), "expected a list, got an integer 2"),
-    "a boolean": (
-        wrong("{kind: opaque,", "{kind: opaque, reset: 3,"),
-        "expected true or false, got an integer 3",
-    ),
+    "no structs": (GOOD.partition("structs:")[0] + "structs: {}\n", "none"),
+    "no members": (wrong("[slow, fast]", "[]"), "none"),
+    "a list at the top": ("[]\n", "list"),
+    "nothing at the top": ("null\n", "nothing"),
+    "a field of nothing": (wrong(FIELD, "      h: null\n"), "nothing"),
+    "a field of a number": (wrong(FIELD, "      h: 5\n"), "5"),
+    "a struct of nothing": (wrong("structs:\n", "structs:\n  A: null\n"), "nothing"),
+    "a bound of text": (wrong("{kind: opaque,", "{type: float, ge: abc,"), "'abc'"),
+    "a bound of a list": (wrong("{kind: opaque,", "{type: float, ge: [1],"), "list"),
+    "a length below zero": (wrong("{kind: opaque,", "{min_length: -1,"), "-1"),
+    "a shape of lists": (wrong("[n, 2]", "[[n], 2]"), "list"),
+    "a shape of a number": (wrong("[n, 2]", "2"), "2"),
+    "a boolean": (wrong("{kind: opaque,", "{kind: opaque, reset: 3,"), "3"),
 }
 
 
 @every("case", PLAIN_WORDS)
 def test_a_wrong_sort_of_value_is_one_problem_in_plain_words(case):
-    text, message = PLAIN_WORDS[case]
-    with pytest.raises(SchemaError) as caught:
+    text, got = PLAIN_WORDS[case]
+    with refused(SchemaError, "NQX010", got) as caught:
         parse_document(read_text(text))
-    assert [d.message for d in caught.value.diagnostics] == [message]
+    assert len(caught.value.diagnostics) == 1
 
 
 def test_all_mistakes_at_once_and_in_order():
@@ -166,23 +139,23 @@ def test_suggestions(typo, hint):
 
 
 IN_PLACE = {
-    "a shape of a name": (wrong("[n, 2]", "n"), "write [n]"),
-    "a shape of a number": (wrong("[n, 2]", "2"), "write [2]"),
-    "one tag": (wrong("[trainable]", "trainable"), "write [trainable]"),
-    "a dim of a number": (wrong("{min: 1}", "3"), "write {equals: 3}, or bounds such as {min: 1, max: 64}"),
-    "a dim of an equation": (wrong("{equals: 2 * n}", "2 * n"), "write {equals: 2 * n}, or bounds such as {min: 1, max: 64}"),
-    "a dim that names itself": (wrong("{min: 1}", "{n: 3}"), "write {equals: 3}, or bounds such as {min: 1, max: 64}"),
-    "a constraint of text": (wrong("{expr: size(x) > 0, message: empty}", "size(x) > 0"), 'write {expr: "size(x) > 0"}'),
-    "a type in braces": (wrong("{type: Mode,", "{type: float32[n],"), 'inside {...} put text that holds brackets in quotes, such as "float32[n, 3]"'),
+    "a shape of a name": (wrong("[n, 2]", "n"), "[n]"),
+    "a shape of a number": (wrong("[n, 2]", "2"), "[2]"),
+    "one tag": (wrong("[trainable]", "trainable"), "[trainable]"),
+    "a dim of a number": (wrong("{min: 1}", "3"), "{equals: 3}"),
+    "a dim of an equation": (wrong("{equals: 2 * n}", "2 * n"), "{equals: 2 * n}"),
+    "a dim that names itself": (wrong("{min: 1}", "{n: 3}"), "{equals: 3}"),
+    "a constraint of text": (wrong("{expr: size(x) > 0, message: empty}", "size(x) > 0"), '{expr: "size(x) > 0"}'),
+    "a type in braces": (wrong("{type: Mode,", "{type: float32[n],"), '"float32[n, 3]"'),
 }  # fmt: skip
 
 
 @every("case", IN_PLACE)
 def test_a_value_of_the_wrong_sort_is_answered_with_what_to_write(case):
-    text, hint = IN_PLACE[case]
+    text, written = IN_PLACE[case]
     with pytest.raises(SchemaError) as caught:
         parse_document(read_text(text))
-    assert [d.hint for d in caught.value.diagnostics] == [hint]
+    assert [written in d.hint for d in caught.value.diagnostics] == [True]
 
 
 MIGRATION = (
@@ -234,17 +207,17 @@ def test_long_and_short_forms_and_plain_values():
 @pytest.mark.parametrize(
     ("member", "hint"),
     [
-        ("optional: true", "`T | null`, or give a default"),
-        ("static: true", "write `kind: static`"),
-        ("description: x", "write `doc:`"),
-        ("minimum: 1", "write `ge:`"),
+        ("optional: true", "`T | null`"),
+        ("static: true", "`kind: static`"),
+        ("description: x", "`doc:`"),
+        ("minimum: 1", "`ge:`"),
     ],
 )
 def test_members_of_other_languages_are_answered_with_ours(member, hint):
     head = 'language: "1"\nschema: a\nversion: 1\nroot: A\nstructs:\n'
     with pytest.raises(SchemaError) as caught:
         parse_document(read_text(f"{head}  A: {{fields: {{x: {{type: int, {member}}}}}}}\n"))
-    assert caught.value.diagnostics[0].hint.endswith(hint)
+    assert hint in caught.value.diagnostics[0].hint
     with pytest.raises(SchemaError) as caught:
         parse_document(read_text(f"{head}  A:\n    steps: int\n    mode: str\n"))
     assert "fields are one level deeper, under `fields:`" in {

