@@ -240,7 +240,7 @@ def test_records_whose_chunks_cannot_be(tmp_path, change, wanted, got):
 def test_checksums_of_chunks_make_that_of_the_array(tmp_path, change):
     path = s.export({"w": sharded(8, 4)}, tmp_path / "a", store="orbax")
     edit(path, change)
-    assert [(d.code, d.path) for d in s.verify(path)] == [("NQX407", "$.arrays.w")]
+    assert [(d.code, d.path) for d in s.verify(path)] == [("NQX408", "$.arrays.w")]
 
 
 def test_a_damaged_shard_is_named_and_others_are_read(tmp_path):
