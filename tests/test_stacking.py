@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import neuralqx_struct as s
 from neuralqx_struct.struct.equality import is_key_array
-from tests.builders import cases, every, refused
+from tests.builders import cases, every, refused, stands_in
 
 Pair = namedtuple("Pair", "left right")
 
@@ -139,35 +139,35 @@ ONE = jnp.ones(2)
 
 
 @every(
-    ("items", "path", "fragment"),
+    ("items", "path", "named"),
     [
-        ([], "$", "at least one item"),
-        ([Layer(None)], "$", "pytrees with arrays, got none"),
+        ([], "$", []),
+        ([Layer(None)], "$", []),
         (
             [Layer(ONE), Layer(ONE, rate=0.25)],
             "$.rate",
-            "expected 0.5, as in item 0, got 0.25 in item 1",
+            ["0.5", "item 0", "0.25", "item 1"],
         ),
-        ([Layer(ONE, rate=0.0), Layer(ONE, rate=-0.0)], "$.rate", "got -0.0 in item 1"),
-        ([Layer(ONE, hook=print), Layer(ONE, hook=len)], "$.hook", "built-in function print"),
-        ([Layer(ONE), Layer(ONE, ONE)], "$.rest", "expected None, as in item 0"),
+        ([Layer(ONE, rate=0.0), Layer(ONE, rate=-0.0)], "$.rate", ["0.0", "-0.0", "item 1"]),
+        ([Layer(ONE, hook=print), Layer(ONE, hook=len)], "$.hook", ["print", "len"]),
+        ([Layer(ONE), Layer(ONE, ONE)], "$.rest", ["None", "item 0"]),
         (
             [Layer(ONE, [ONE]), Layer(ONE, [ONE, ONE])],
             "$.rest[1]",
-            "expected nothing, as in item 0, got float32[2] in item 1",
+            ["item 0", "float32[2]", "item 1"],
         ),
-        ([Layer(ONE, Layer(ONE)), Layer(ONE, Layer(ONE, rate=1.0))], "$.rest.rate", "got 1.0"),
-        ([Layer(ONE), [ONE]], "$", "in item 1"),
-        ([Layer(ONE), Layer(np.ones(2, "float32"))], "$.kernel", "of jax, as in item 0"),
-        ([Layer(ONE), Layer(jnp.ones(3))], "$.kernel", "float32[3]"),
-        ([Layer(ONE), Layer(jnp.ones(2, int))], "$.kernel", "int32[2]"),
-        ([Layer(2.0)], "$.kernel", "expected an array, got 2.0 in item 0"),
+        ([Layer(ONE, Layer(ONE)), Layer(ONE, Layer(ONE, rate=1.0))], "$.rest.rate", ["1.0"]),
+        ([Layer(ONE), [ONE]], "$", ["item 1"]),
+        ([Layer(ONE), Layer(np.ones(2, "float32"))], "$.kernel", ["jax", "item 0", "numpy"]),
+        ([Layer(ONE), Layer(jnp.ones(3))], "$.kernel", ["float32[3]"]),
+        ([Layer(ONE), Layer(jnp.ones(2, int))], "$.kernel", ["int32[2]"]),
+        ([Layer(2.0)], "$.kernel", ["2.0", "item 0"]),
     ],
 )
-def test_items_that_cannot_be_stacked(items, path, fragment):
+def test_items_that_cannot_be_stacked(items, path, named):
     ((where, message),) = differences(s.stack, items)
     assert where == path
-    assert fragment in message
+    assert all(stands_in(each, message) for each in named)
 
 
 def test_keys_that_differ_are_named_each():
@@ -176,19 +176,19 @@ def test_keys_that_differ_are_named_each():
 
 
 @pytest.mark.parametrize(
-    ("other", "message", "hint"),
+    ("other", "named", "hint"),
     [
-        (jnp.ones(3), "float32[2], as in item 0, got float32[3]", "declared as list[...]"),
-        (jnp.ones(2, int), "float32[2], as in item 0, got int32[2]", "astype('float32')"),
-        (np.ones(2, "float32"), "of jax, as in item 0, got float32[2] of numpy", "jnp.asarray"),
-        (jnp.broadcast_to(jnp.asarray(1.0), 2), "got float32[2] of a weak type", "'float32')"),
+        (jnp.ones(3), ["item 0", "float32[3]"], "list[...]"),
+        (jnp.ones(2, int), ["item 0", "int32[2]"], "astype('float32')"),
+        (np.ones(2, "float32"), ["jax", "item 0", "numpy"], "jnp.asarray"),
+        (jnp.broadcast_to(jnp.asarray(1.0), 2), ["float32[2]", "item 1"], "'float32')"),
     ],
 )
-def test_arrays_that_differ_are_named_with_the_fix(other, message, hint):
+def test_arrays_that_differ_are_named_with_the_fix(other, named, hint):
     with pytest.raises(s.ValidationError) as caught:
         s.stack([ONE, other])
     (found,) = caught.value.diagnostics
-    assert message in found.message
+    assert all(stands_in(each, found.message) for each in named)
     assert hint in found.hint
 
 

@@ -64,15 +64,15 @@ def test_a_tuple_takes_fields_of_several_types():
 
 REFUSED = [
     (merge("list", "a", "c"), "NQX310", "float32[n] and int"),
-    (merge("dict", "a", "c"), "NQX310", "fields of one type for a dict"),
-    (merge("list", "a", "a"), "NQX304", "distinct"),
-    (steps.merge(fields=["a", "b"], into="c", how="list"), "NQX304", "name that is free"),
+    (merge("dict", "a", "c"), "NQX310", "float32[n] and int"),
+    (merge("list", "a", "a"), "NQX304", "['a', 'a']"),
+    (steps.merge(fields=["a", "b"], into="c", how="list"), "NQX304", "'c'"),
     (split("list", "p", "q"), "NQX309", "list[int, 3]"),
-    (split("list", "p", "q", "q"), "NQX304", "distinct names"),
+    (split("list", "p", "q", "q"), "NQX304", "['p', 'q', 'q']"),
     (split("tuple", "p", "q", "r"), "NQX304", "list[int, 3]"),
-    (split("list", "p", "q", "c"), "NQX304", "name that is free"),
-    (steps.split(field="x", into={"p": 1, "q": 2}, how="list"), "NQX309", "names alone"),
-    (steps.split(field="t", into=["p"], how="tuple"), "NQX309", "has values, got 1"),
+    (split("list", "p", "q", "c"), "NQX304", "'c'"),
+    (steps.split(field="x", into={"p": 1, "q": 2}, how="list"), "NQX309", "sizes"),
+    (steps.split(field="t", into=["p"], how="tuple"), "NQX309", "tuple[int, str]"),
 ]  # fmt: skip
 
 
@@ -88,10 +88,10 @@ def test_declarations_that_are_refused(step, code, word):
 
 
 STOPS = [
-    ("list[int]", split("list", "a", "b"), LIST.node(items=[1]), "values for a, b, got list"),
+    ("list[int]", split("list", "a", "b"), LIST.node(items=[1]), "a, b"),
     ("list[int, n]", split("list", "a", "b"), LIST.node(items=[1] * 3), "of 2 values"),
     ("tuple[int, ...]", split("tuple", "a", "b"), TUPLE.node(items=[1] * 3), "of 2 values"),
-    ("dict[str, int]", split("dict", "a", "b"), DICT.node(items=[["a", 1], ["c", 1]]), "the keys a, c"),
+    ("dict[str, int]", split("dict", "a", "b"), DICT.node(items=[["a", 1], ["c", 1]]), "a, c"),
 ]  # fmt: skip
 
 

@@ -120,12 +120,12 @@ def test_stacks_inside_of_stacks():
 SINGLE = {"Layer": {"w": "float32[i]"}, "Static": {"rate": "float"}}
 REFUSED = [
     (steps.stack(field="layers"), "list[Layer]", "NQX304", "size:"),
-    (steps.stack(field="layers", size="m"), "list[Layer, n]", "NQX309", "n, the length"),
-    (steps.stack(field="layers", size="n"), "list[float]", "NQX304", "list of structs"),
-    (steps.stack(field="layers", size="n"), "list[E]", "NQX304", "list of structs"),
-    (steps.stack(field="layers", size="n"), "list[Static]", "NQX137", "leading axis"),
+    (steps.stack(field="layers", size="m"), "list[Layer, n]", "NQX309", "n"),
+    (steps.stack(field="layers", size="n"), "list[float]", "NQX304", "list[float]"),
+    (steps.stack(field="layers", size="n"), "list[E]", "NQX304", "list[E]"),
+    (steps.stack(field="layers", size="n"), "list[Static]", "NQX137", "Static.rate"),
     (steps.stack(field="layers", size="2 * n"), "list[Layer]", "NQX105", "n"),
-    (steps.unstack(field="layers"), "list[Layer]", "NQX304", "stacked struct"),
+    (steps.unstack(field="layers"), "list[Layer]", "NQX304", "list[Layer]"),
 ]
 
 
@@ -141,9 +141,9 @@ DIFFER = [
     ([layer(1), layer(2, i=4)], "NQX432", "float32"),
     ([layer(1), layer(2, rate=0.25)], "NQX432", "0.5 and 0.25"),
     ([layer(1), layer(2, b=None)], "NQX432", "null"),
-    ([layer(1), layer(2, inner=[])], "NQX432", "several lengths"),
-    ([layer(1), layer(2, by_name={})], "NQX432", "several sets of keys"),
-    ([], "NQX432", "at least one"),
+    ([layer(1), layer(2, inner=[])], "NQX432", "$.layers['inner']"),
+    ([layer(1), layer(2, by_name={})], "NQX432", "$.layers['by_name']"),
+    ([], "NQX432", "$.layers.w"),
 ]
 
 

@@ -109,9 +109,9 @@ def test_and_or_if_do_not_evaluate_the_other_side():
     [
         ("alpga + 1", "NQX116", "`alpga`"),
         ("1 / n", "NQX115", "`1 / n`"),
-        ("1 % n", "NQX115", "divisor"),
-        ("1.0 // n", "NQX115", "divisor"),
-        ("n ** -1", "NQX115", "divisor"),
+        ("1 % n", "NQX115", "`1 % n`"),
+        ("1.0 // n", "NQX115", "`1.0 // n`"),
+        ("n ** -1", "NQX115", "`n ** -1`"),
         ("'a' + 1", "NQX115", "str and int"),
         (
             "'a' < 1",
@@ -119,20 +119,20 @@ def test_and_or_if_do_not_evaluate_the_other_side():
             "`'a' < 1`",
         ),
         ("1 + 'a'", "NQX115", "int and str"),
-        ("1 + None", "NQX115", "got int and None"),
+        ("1 + None", "NQX115", "int and None"),
         ("None < 1", "NQX115", "None and int"),
-        ("-'a'", "NQX115", "got str"),
-        ("1e300 ** 10", "NQX115", "fit together"),
-        ("abs('a')", "NQX115", "got str"),
-        ("len(1)", "NQX115", "expected a sequence or an array with an axis, got int"),
+        ("-'a'", "NQX115", "`-'a'`"),
+        ("1e300 ** 10", "NQX115", "`1e+300 ** 10`"),
+        ("abs('a')", "NQX115", "`abs('a')`"),
+        ("len(1)", "NQX115", "`len(1)`"),
         ("len(None)", "NQX115", "None"),
-        ("min(())", "NQX115", "expected at least one element"),
-        ("sum(1)", "NQX115", "expected an array or a sequence, got int"),
+        ("min(())", "NQX115", "`min(())`"),
+        ("sum(1)", "NQX115", "`sum(1)`"),
         ("sum(('a', 'b'))", "NQX115", "int and str"),
-        ("min(1, 'a')", "NQX115", "fit together"),
+        ("min(1, 'a')", "NQX115", "str and int"),
         ("shape(3)[0]", "NQX115", "0 axes"),
-        ("shape('abc')[-2]", "NQX115", "axis -2, got 1 axes"),
-        ("isfinite('a')", "NQX115", "expected a number or an array, got str"),
+        ("shape('abc')[-2]", "NQX115", "axis -2"),
+        ("isfinite('a')", "NQX115", "`isfinite('a')`"),
     ],
 )
 def test_errors_of_evaluation(text, code, message):
@@ -394,30 +394,28 @@ def test_isfinite_asks_the_library_of_the_array_or_compares():
 
 
 @every(
-    ("text", "message"),
+    ("text", "named"),
     [
         ("x > 0 and y", "bool[2, 3]"),
-        ("not x", "expected one truth value"),
-        ("x in (1, 2)", "expected one truth value"),
-        ("max(x, 1)", "expected one truth value"),
+        ("not x", "`not x`"),
+        ("x in (1, 2)", "`x in (1, 2)`"),
+        ("max(x, 1)", "`max(x, 1)`"),
         ("x + y", "float32[2, 3] and int64[4]"),
         ("x + 'a'", "float32[2, 3] and str"),
-        ("x == 'a'", "expected numbers or arrays"),
+        ("x == 'a'", "`x == 'a'`"),
         ("x == (1, 2)", "float32[2, 3] and tuple"),
-        ("max(none)", "fit together"),
-        ("abstract + 1", "fit together"),
-        ("size(symbolic)", "expected an array, a sequence or a number"),
+        ("max(none)", "`max(none)`"),
+        ("abstract + 1", "`abstract + 1`"),
+        ("size(symbolic)", "`size(symbolic)`"),
         ("small + 1000", "1001 to 1001"),
     ],
 )
-def test_errors_of_arrays(text, message):
+def test_errors_of_arrays(text, named):
     names = {"x": ARRAY, "y": np.arange(4), "none": np.ones(0), "small": np.ones(2, np.int8)}
     names |= {"abstract": SimpleNamespace(shape=(3, 4), dtype="float32")}
     names |= {"symbolic": SimpleNamespace(shape=("b",), dtype="float32")}
-    with pytest.raises(SchemaError) as caught:
+    with refused(SchemaError, "NQX115", named):
         evaluate(parse(text), names)
-    assert caught.value.code == "NQX115"
-    assert message in str(caught.value)
 
 
 def test_what_the_array_raised_is_the_cause():

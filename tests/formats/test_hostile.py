@@ -31,60 +31,60 @@ def item(start, end, *, code="U8", shape=None):
 MANY = ",".join(f'"{n}":[]' for n in range(20_000)).encode()
 #: Files, and the parts of their errors.
 SAFETENSORS = {
-    "nothing": (b"", "NQX408", "at least 1 bytes, got fewer"),
-    "seven bytes": (b"\x01" + bytes(6), "NQX408", "ends inside its header"),
-    "header behind the end": (made({}, size=99), "NQX408", "ends inside its header"),
-    "header of 2**63": (made({}, size=1 << 63), "NQX408", "ends inside its header"),
-    "other text": (made(b"{'a': 1}"), "NQX408", "expected the header of a safetensors file"),
-    "no UTF-8": (made(b'{"\xff": 1}'), "NQX408", "expected UTF-8"),
-    "list": (made(b"[]"), "NQX408", "expected an object"),
-    "deep": (made(b'{"a":' * 1_000_000), "NQX408", "got deeper nesting"),
-    "half a character": (made(b'{"\\ud800": 1}'), "NQX408", "half of a surrogate pair"),
-    "long number": (made(b'{"a": ' + b"9" * 100_000 + b"}"), "NQX408", "of a sensible length"),
+    "nothing": (b"", "NQX408", "1 bytes"),
+    "seven bytes": (b"\x01" + bytes(6), "NQX408", "m.safetensors"),
+    "header behind the end": (made({}, size=99), "NQX408", "m.safetensors"),
+    "header of 2**63": (made({}, size=1 << 63), "NQX408", "m.safetensors"),
+    "other text": (made(b"{'a': 1}"), "NQX408", "m.safetensors"),
+    "no UTF-8": (made(b'{"\xff": 1}'), "NQX408", "0xff"),
+    "list": (made(b"[]"), "NQX408", "list"),
+    "deep": (made(b'{"a":' * 1_000_000), "NQX408", "2 deep"),
+    "half a character": (made(b'{"\\ud800": 1}'), "NQX408", r"\ud800"),
+    "long number": (made(b'{"a": ' + b"9" * 100_000 + b"}"), "NQX408", "4300"),
     "NaN": (made(b'{"a": NaN}'), "NQX408", "data_offsets"),
     "name twice": (made(b'{"a": 1, "a": 2}'), "NQX408", "'a'"),
-    "twice inside": (made(b'{"a": {"dtype": "U8", "dtype": "I8"}}'), "NQX408", "every member once"),
-    "metadata": (made({"__metadata__": {"a": 1}}), "NQX408", "__metad"),
+    "twice inside": (made(b'{"a": {"dtype": "U8", "dtype": "I8"}}'), "NQX408", "'dtype'"),
+    "metadata": (made({"__metadata__": {"a": 1}}), "NQX408", "__metadata__"),
     "overlap": (
         made({"a": item(0, 4), "b": item(2, 6)}, bytes(6)),
         "NQX408",
-        "b: expected data from byte 4",
+        "$.arrays.b",
     ),
     "the same": (
         made({"a": item(0, 4), "b": item(0, 4)}, bytes(4)),
         "NQX408",
-        "expected data from byte 4",
+        "$.arrays.b",
     ),
     "gap": (
         made({"a": item(0, 2), "b": item(4, 6)}, bytes(6)),
         "NQX408",
-        "b: expected data from byte 2",
+        "$.arrays.b",
     ),
-    "rest": (made({"a": item(0, 2)}, bytes(6)), "NQX408", "expected 2 bytes of data"),
-    "behind the end": (made({"a": item(0, 1 << 60)}, bytes(6)), "NQX408", "up to at most 6"),
-    "backwards": (made({"a": item(4, 2, shape=[2])}, bytes(4)), "NQX408", "a: expected data"),
+    "rest": (made({"a": item(0, 2)}, bytes(6)), "NQX408", "2 bytes"),
+    "behind the end": (made({"a": item(0, 1 << 60)}, bytes(6)), "NQX408", 1 << 60),
+    "backwards": (made({"a": item(4, 2, shape=[2])}, bytes(4)), "NQX408", "$.arrays.a"),
     "negative": (
         made({"a": item(0, 4, shape=[-4])}, bytes(4)),
         "NQX408",
-        "a: expected dtype, shape",
+        "$.arrays.a",
     ),
-    "truth": (made({"a": item(0, 1, shape=[True])}, b"x"), "NQX408", "a: expected dtype, shape"),
+    "truth": (made({"a": item(0, 1, shape=[True])}, b"x"), "NQX408", "$.arrays.a"),
     "fraction": (
         made({"a": item(0, 4, shape=[4.0])}, bytes(4)),
         "NQX408",
-        "a: expected dtype, shape",
+        "$.arrays.a",
     ),
     "size": (
         made({"a": item(0, 4, code="F32", shape=[2])}, bytes(4)),
         "NQX408",
-        "expected 8 bytes for F32",
+        "F32[2]",
     ),
-    "huge": (made({"a": item(0, 0, shape=[1 << 40, 1 << 40, 0])}), "NQX412", "dimensions that fit"),
-    "huge numbers": (made({"a": item(0, 0, shape=[10**4000] * 60)}), "NQX412", "that fit memory"),
+    "huge": (made({"a": item(0, 0, shape=[1 << 40, 1 << 40, 0])}), "NQX412", 1 << 40),
+    "huge numbers": (made({"a": item(0, 0, shape=[10**4000] * 60)}), "NQX412", "$.arrays.a"),
     "dimensions": (
         made({"a": item(0, 1, shape=[9999] * 20_000)}, b"x"),
         "NQX412",
-        "at most 64 dim",
+        9999,
     ),
     "many findings": (made(b"{" + MANY + b"}"), "NQX408", "900"),
 }
@@ -92,13 +92,12 @@ SAFETENSORS = {
 
 @every("name", SAFETENSORS)
 def test_safetensors(tmp_path, name):
-    data, code, message = SAFETENSORS[name]
+    data, code, named = SAFETENSORS[name]
     path = tmp_path / "m.safetensors"
     path.write_bytes(data)
-    with bounded(), pytest.raises(IntegrityError) as caught:
+    with bounded(), refused(IntegrityError, code, named) as caught:
         formats.opened(path)
     assert {d.code for d in caught.value.diagnostics} == {code}
-    assert message in str(caught.value)
     assert {d.file for d in caught.value.diagnostics} == {str(path)}
     assert {d.code for d in formats.verify(path)} == {code}
 

@@ -55,86 +55,85 @@ def findings(text):
 
 NET = "structs: {{Net: {{{}}}}}\n"
 
-#: Text behind the head -> code, line and column, and words of message and hint.
+#: Text behind the head -> code, line and column, and what message and hint name.
 WRONG = {
     "structs: {Dens: {kernel: weight}}": ("NQX701", (4, 11), "'Dense'"),
     "structs: {Dense: {kernal: weight}}": ("NQX701", (4, 19), "'kernel'"),
-    "structs: {Net: {length: x}}": ("NQX701", (4, 17), "payloads do not hold"),
+    "structs: {Net: {length: x}}": ("NQX701", (4, 17)),
     "structs: {Net: {words: {nam: x}}}": ("NQX009", (4, 25), "'name'"),
     "structs: {Net: {words: 3}}": ("NQX010", (4, 24), "integer 3"),
-    "structs: {Net: {words: {transpose: [0, 0]}}}": ("NQX702", (4, 36), "2 axes in some order"),
+    "structs: {Net: {words: {transpose: [0, 0]}}}": ("NQX702", (4, 36)),
     "structs: {Net: {words: {transpose: false}}}": ("NQX010", (4, 36), "boolean False"),
-    "structs: {Net: {words: {reshape: [v, d]}}}": ("NQX702", (4, 34), "the file's sizes"),
-    "structs: {Net: {words: {reshape: [v, d, d]}}}": ("NQX702", (4, 34), "as many elements"),
-    'structs: {Net: {words: {reshape: ["v +"]}}}': ("NQX114", (4, 34), "expected"),
-    "structs: {Net: {any: {transpose: true}}}": ("NQX702", (4, 34), "known rank"),
-    "structs: {Net: {any: [a, b]}}": ("NQX702", (4, 22), "known rank to merge"),
-    "structs: {Net: {words: {part: [0, 3], axis: 2}}}": ("NQX702", (4, 45), "2 axes, got 2"),
+    "structs: {Net: {words: {reshape: [v, d]}}}": ("NQX702", (4, 34)),
+    "structs: {Net: {words: {reshape: [v, d, d]}}}": ("NQX702", (4, 34)),
+    'structs: {Net: {words: {reshape: ["v +"]}}}': ("NQX114", (4, 34)),
+    "structs: {Net: {any: {transpose: true}}}": ("NQX702", (4, 34)),
+    "structs: {Net: {any: [a, b]}}": ("NQX702", (4, 22)),
+    "structs: {Net: {words: {part: [0, 3], axis: 2}}}": ("NQX702", (4, 45)),
     "structs: {Net: {words: {part: [3, 3]}}}": ("NQX702", (4, 31), "from 0 to 2, got 3"),
-    "structs: {Net: {words: {part: 0}}}": ("NQX702", (4, 31), "got neither"),
-    "structs: {Net: {words: {part: [0, 2], sizes: [v, v]}}}": ("NQX702", (4, 31), "got both"),
-    "structs: {Net: {words: {part: 0, sizes: [2 * v, v]}}}": ("NQX702", (4, 41), "of size v"),
+    "structs: {Net: {words: {part: 0}}}": ("NQX702", (4, 31)),
+    "structs: {Net: {words: {part: [0, 2], sizes: [v, v]}}}": ("NQX702", (4, 31)),
+    "structs: {Net: {words: {part: 0, sizes: [2 * v, v]}}}": ("NQX702", (4, 41)),
     "structs: {Net: {words: {part: [0, 2], split: stack, blocks: 2}}}": (
         "NQX702",
         (4, 46),
-        "beside split: stack",
     ),
-    "structs: {Net: {words: {name: [a, b], part: [0, 2]}}}": ("NQX702", (4, 45), "not both"),
-    "structs: {Net: {words: {name: [a, b], sizes: [v]}}}": ("NQX702", (4, 46), "for each of 2"),
+    "structs: {Net: {words: {name: [a, b], part: [0, 2]}}}": ("NQX702", (4, 45)),
+    "structs: {Net: {words: {name: [a, b], sizes: [v]}}}": ("NQX702", (4, 46)),
     "structs: {Net: {words: {sizes: [v]}}}": ("NQX702", (4, 32), "beside `sizes`"),
     "structs: {Net: {words: {axis: 1}}}": ("NQX702", (4, 31), "beside `axis`"),
-    "structs: {Net: {words: {name: [a, b], blocks: 2}}}": ("NQX702", (4, 47), "beside blocks"),
+    "structs: {Net: {words: {name: [a, b], blocks: 2}}}": ("NQX702", (4, 47)),
     "structs: {Net: {words: {cast: float12}}}": ("NQX102", (4, 31), "got 'float12'"),
     "structs: {Net: {free: {cast: float16}}}": ("NQX702", (4, 30), "leave `cast` out"),
     "structs: {Net: {words: {exact: false}}}": ("NQX702", (4, 32), "`cast` beside `exact`"),
-    "structs: {Net: {layers: {transpose: true}}}": ("NQX702", (4, 37), "the struct that has"),
+    "structs: {Net: {layers: {transpose: true}}}": ("NQX702", (4, 37)),
     "structs: {Net: {words: {unstack: 0}}}": ("NQX702", (4, 34), "write `stack`"),
     "structs: {Net: {layers: {stack: 0}}}": ("NQX702", (4, 33), "write `unstack`"),
-    'structs: {Layer: {up: "up.{i}"}}': ("NQX702", (4, 23), "expected a list, a stacked"),
+    'structs: {Layer: {up: "up.{i}"}}': ("NQX702", (4, 23)),
     'structs: {Net: {words: "w.{i}"}}': ("NQX702", (4, 24), "write `merge: stack`"),
-    'structs: {Net: {words: "w.{key}"}}': ("NQX702", (4, 24), "expected a dict"),
-    'structs: {Net: {layers: "l.{i}.{i}"}}': ("NQX702", (4, 25), "once for each list"),
-    'structs: {Net: {layers: {name: "l.{i}", unstack: 0}}}': ("NQX702", (4, 32), "no number"),
-    "structs: {Net: {layers: {unstack: 3}}}": ("NQX702", (4, 26), "with it, got 3"),
+    'structs: {Net: {words: "w.{key}"}}': ("NQX702", (4, 24)),
+    'structs: {Net: {layers: "l.{i}.{i}"}}': ("NQX702", (4, 25)),
+    'structs: {Net: {layers: {name: "l.{i}", unstack: 0}}}': ("NQX702", (4, 32)),
+    "structs: {Net: {layers: {unstack: 3}}}": ("NQX702", (4, 26)),
     "structs: {Net: {layers: {unstack: -3}}}": ("NQX702", (4, 26), "Dense.bias"),
-    "structs: {Net: {blocks: {stack: 2}}}": ("NQX702", (4, 26), "has 2 axes with it, got 2"),
+    "structs: {Net: {blocks: {stack: 2}}}": ("NQX702", (4, 26)),
     "structs: {Net: {words: {name: [a, b], sizes: [-1, v]}}}": ("NQX702", (4, 46), "got -1"),
     "structs: {Net: {q: {name: w, part: [0, 1], blocks: 0}}}": ("NQX702", (4, 52), "from 1 on"),
-    "structs: {Net: {layers: [a, b]}}": ("NQX702", (4, 25), "got a list"),
+    "structs: {Net: {layers: [a, b]}}": ("NQX702", (4, 25)),
     'structs: {Net: {words: {name: "w.{i}", merge: stack, reshape: [v, d]}}}': (
         "NQX702",
         (4, 63),
         "beside {i}",
     ),
-    'structs: {Net: {words: "a\\nb"}}': ("NQX702", (4, 24), "control character"),
+    'structs: {Net: {words: "a\\nb"}}': ("NQX702", (4, 24)),
     "structs: {Net: {words: q}}": ("NQX703", (4, 17), "Net.q"),
     "structs: {Net: {q: {name: w, part: [0, 2]}, r: {name: w, part: [0, 2]}}}": (
         "NQX703",
         (4, 45),
         "'w'",
     ),
-    "structs: {Net: {q: {name: w, part: [0, 2]}}}": ("NQX703", (4, 17), "none for part 1"),
+    "structs: {Net: {q: {name: w, part: [0, 2]}}}": ("NQX703", (4, 17)),
     "structs: {Net: {words: {name: w, part: 0, sizes: [v, n_b]}, any: {name: w2}}}": (
         "NQX704",
         (4, 50),
         "got n_b",
     ),
-    "structs: {Net: {words: {cast: float64, exact: false}}}": ("NQX704", (4, 31), "rounds"),
-    "values: {n_head: 3}": ("NQX701", (4, 10), "did you mean"),
-    "values: {n: 1.5}": ("NQX107", (4, 13), "of type int"),
-    "values: {heads: -1}": ("NQX107", (4, 17), "a size"),
-    "values: {words: 0}": ("NQX701", (4, 10), "without arrays"),
-    "values: {layers.kind: 3}": ("NQX107", (4, 23), "of type str"),
-    "values_from: {../config.json: {n: x}}": ("NQX503", (4, 15), "beside the source"),
+    "structs: {Net: {words: {cast: float64, exact: false}}}": ("NQX704", (4, 31)),
+    "values: {n_head: 3}": ("NQX701", (4, 10)),
+    "values: {n: 1.5}": ("NQX107", (4, 13)),
+    "values: {heads: -1}": ("NQX107", (4, 17)),
+    "values: {words: 0}": ("NQX701", (4, 10)),
+    "values: {layers.kind: 3}": ("NQX107", (4, 23)),
+    "values_from: {../config.json: {n: x}}": ("NQX503", (4, 15)),
     "values_from: {config.json: {nn: x}}": ("NQX701", (4, 29), "'n'"),
-    'separator: ".."': ("NQX010", (4, 12), "one character"),
+    'separator: ".."': ("NQX010", (4, 12)),
     "structs: {Net: {words: {part: 0, sizes: [other, 1]}, any: {cast: int8}}}": (
         "NQX704",
         (4, 41),
-        "got other",
+        "other",
     ),
-    "prefix: []": ("NQX010", (4, 9), "at least one entry"),
-    "structs: {Net: {words: []}}": ("NQX010", (4, 24), "at least one entry"),
+    "prefix: []": ("NQX010", (4, 9)),
+    "structs: {Net: {words: []}}": ("NQX010", (4, 24)),
     "structs: {Net: {words: {part: [0, 100001]}}}": (
         "NQX702",
         (4, 31),
@@ -147,12 +146,12 @@ WRONG = {
 
 @every("text", WRONG)
 def test_each_finding_has_its_place(text):
-    code, place, words = WRONG[text]
+    code, place, *named = WRONG[text]
     found = [each for each in findings(text) if each.code == code]
     assert found, [str(each) for each in findings(text)]
     shown = [f"{each.message}\n{each.hint}" for each in found]
     assert place in [(each.line, each.column) for each in found], [str(each) for each in found]
-    assert any(words in each for each in shown), shown
+    assert all(any(each in text for text in shown) for each in named), shown
 
 
 GOOD = [
