@@ -10,7 +10,7 @@ from neuralqx_struct.expressions import parse
 from neuralqx_struct.schema.model import DimDeclaration
 from neuralqx_struct.schema.sizes.solver import Solver
 from neuralqx_struct.tools.linting import lint_document
-from tests.builders import bounded, cases, doc, every
+from tests.builders import bounded, cases, doc, every, stands_in
 
 
 def shape(text):
@@ -71,81 +71,81 @@ def test_sizes_that_agree(arrays, expected):
 
 
 @every(
-    ("arrays", "code", "message"),
+    ("arrays", "code", "named"),
     [
-        ([("n, m", (3,))], "NQX412", "expected float32[n, m], got float32[3]"),
-        ([("", (3,))], "NQX412", "expected float32[], got float32[3]"),
-        ([("n, ..., m", (3,))], "NQX412", "expected float32[n, ..., m], got float32[3]"),
-        ([("n, 3", (4, 5))], "NQX412", "expected float32[n=4, 3], got float32[4, 5]"),
-        ([("_, 1 // 0", (4, 5))], "NQX412", "expected float32[_, 1 // 0], got float32[4, 5]"),
+        ([("n, m", (3,))], "NQX412", ["float32[n, m]", "float32[3]"]),
+        ([("", (3,))], "NQX412", ["float32[]", "float32[3]"]),
+        ([("n, ..., m", (3,))], "NQX412", ["float32[n, ..., m]", "float32[3]"]),
+        ([("n, 3", (4, 5))], "NQX412", ["float32[n=4, 3]", "float32[4, 5]"]),
+        ([("_, 1 // 0", (4, 5))], "NQX412", ["float32[_, 1 // 0]", "float32[4, 5]"]),
         (
             [("n", (3,)), ("n, 7", (4, 5))],
             "NQX412",
-            "expected float32[n=3, 7], got float32[4, 5]\nn = 3 was fixed",
+            ["float32[n=3, 7]", "float32[4, 5]", "n = 3"],
         ),
         (
             [("n, n", (3, 4))],
             "NQX413",
-            "expected float32[n=3, n=3], got float32[3, 4]\nn = 3 was fixed by $.a axis 0",
+            ["float32[n=3, n=3]", "float32[3, 4]", "n = 3", "$.a axis 0"],
         ),
         (
             [("n, ..., m", (3, 9, 9, 4)), ("m", (5,))],
             "NQX413",
-            "expected float32[m=4], got float32[5]\nm = 4 was fixed by $.a axis 3",
+            ["float32[m=4]", "float32[5]", "m = 4", "$.a axis 3"],
         ),
         (
             [("2 * n", (8,)), ("n", (3,))],
             "NQX413",
-            "expected float32[n=4], got float32[3]\nn = 4 solves 2 * n = 8 at $.a axis 0",
+            ["float32[n=4]", "float32[3]", "n = 4", "2 * n = 8", "$.a axis 0"],
         ),
         (
             [("n", (3,)), ("2 * n", (8,))],
             "NQX413",
-            "expected float32[2 * n=6], got float32[8]\n2 * n = 6, n from $.a axis 0",
+            ["float32[2 * n=6]", "float32[8]", "2 * n = 6", "$.a axis 0"],
         ),
         (
             [("2 * n", (9,))],
             "NQX413",
-            "expected float32[2 * n], got float32[9]\n2 * n = 9 has no whole solution for n",
+            ["float32[2 * n]", "float32[9]", "2 * n = 9"],
         ),
         (
             [("n * 0 + 1", (9,))],
             "NQX413",
-            "expected float32[n * 0 + 1], got float32[9]\nn * 0 + 1 = 1",
+            ["float32[n * 0 + 1]", "float32[9]", "n * 0 + 1 = 1"],
         ),
         (
             [("n", (3,)), ("n / 2", (1,))],
             "NQX413",
-            "expected float32[n / 2], got float32[1]\nn / 2 = 3/2 is not a size, n from $.a axis 0",
+            ["float32[n / 2]", "float32[1]", "n / 2 = 3/2", "$.a axis 0"],
         ),
         (
             [("n", (0,)), ("4 // n", (1,))],
             "NQX413",
-            "[1]\nexpected a divisor other than zero, got 0 in `4 // n`, n from $.a axis 0",
+            ["[1]", "`4 // n`", "$.a axis 0"],
         ),
-        ([("n", (3,)), ("n > 2", (1,))], "NQX413", "n > 2 = True is not a size"),
-        ([("n", (3,)), ("n + 4", (1,))], "NQX413", "expected float32[n + 4=7], got float32[1]"),
+        ([("n", (3,)), ("n > 2", (1,))], "NQX413", ["n > 2 = True"]),
+        ([("n", (3,)), ("n + 4", (1,))], "NQX413", ["float32[n + 4=7]", "float32[1]"]),
         (
             [("n + 4", (1,))],
             "NQX413",
-            "expected n >= 0, got -3\nn = -3 solves n + 4 = 1 at $.a axis 0",
+            ["n >= 0", "-3", "n = -3", "n + 4 = 1", "$.a axis 0"],
         ),
         (
             [("n * m", (6,)), ("n", (2,)), ("m", (4,))],
             "NQX413",
-            "expected float32[m=3], got float32[4]\nm = 3 solves n * m = 6 at $.a axis 0, n from $.b axis 0",
+            ["float32[m=3]", "float32[4]", "m = 3", "n * m = 6", "$.a axis 0", "$.b axis 0"],
         ),
         (
             [("n * m", (6,)), ("n", (4,))],
             "NQX413",
-            "expected float32[n * m], got float32[6]\nn * m = 6 has no whole solution for m, n from $.b axis 0",
+            ["float32[n * m]", "float32[6]", "n * m = 6", "$.b axis 0"],
         ),
     ],
 )
-def test_one_conflict_is_one_finding(arrays, code, message):
+def test_one_conflict_is_one_finding(arrays, code, named):
     (found,) = run(Solver({}), *arrays)
     assert (found.code, found.severity) == (code, "error")
-    assert message in found.message
+    assert all(stands_in(each, found.message) for each in named)
     assert found.hint
 
 
@@ -244,73 +244,73 @@ def test_equals_works_both_ways(declared, known, arrays, expected):
 
 
 @every(
-    ("declared", "known", "arrays", "path", "message"),
+    ("declared", "known", "arrays", "path", "named"),
     [
         (
             {"n": {"min": 1}},
             {},
             [("n", (0,))],
             "$.a",
-            "expected n >= 1, got 0\nn = 0 was fixed by $.a axis 0",
+            ["n >= 1", "n = 0", "$.a axis 0"],
         ),
         (
             {"n": {"max": 4}},
             {},
             [("n", (5,))],
             "$.a",
-            "expected n <= 4, got 5\nn = 5 was fixed by $.a axis 0",
+            ["n <= 4", "n = 5", "$.a axis 0"],
         ),
         (
             {"n": {}},
             {"n": -1},
             [],
             "$.n",
-            "expected n >= 0, got -1\nn = -1 was fixed by $.n",
+            ["n >= 0", "-1", "n = -1", "$.n"],
         ),
         (
             {"m": {"equals": "k - 5"}},
             {"k": 3},
             [],
             "$.k",
-            "expected m >= 0, got -2\nm = k - 5 = -2, k from $.k",
+            ["m >= 0", "-2", "m = k - 5 = -2", "$.k"],
         ),
         (
             {"m": {"equals": "k"}},
             {"m": 4, "k": 3},
             [],
             "$.m",
-            "expected m = 3, got 4\nm = k = 3, k from $.k\nm = 4 was",
+            ["m = 3", "m = k = 3", "$.k", "m = 4"],
         ),
         (
             {"m": {"equals": "k / 2"}},
             {"k": 3},
             [],
             "$.k",
-            "expected m = k / 2, got no such size\nk / 2 = 3/2 is not a",
+            ["m = k / 2", "k / 2 = 3/2"],
         ),
         (
             {"m": {"equals": "2 * k"}},
             {"m": 3},
             [],
             "$.m",
-            "expected m = 2 * k, got 3\nm = 2 * k has no whole solution",
+            ["m = 2 * k", "m = 2 * k"],
         ),
         (
             {"m": {"equals": "12"}},
             {},
             [("2 * m", (8,))],
             "$.a",
-            "expected float32[2 * m=24], got float32[8]\nm = 12\nm = 4 solves 2 * m = 8 at $.a axis 0",
+            ["float32[2 * m=24]", "float32[8]", "m = 12", "m = 4", "2 * m = 8", "$.a axis 0"],
         ),
     ],
 )
-def test_conflicts_of_declared_dims(declared, known, arrays, path, message):
+def test_conflicts_of_declared_dims(declared, known, arrays, path, named):
     solver = Solver(dims(**declared))
     for name, size in known.items():
         solver.know(name, size, f"$.{name}")
     (found,) = run(solver, *arrays)
     assert (found.code, found.path) == ("NQX413", path)
-    assert message in found.message
+    assert all(stands_in(each, found.message) for each in named)
     assert solver.solve() == []
 
 
