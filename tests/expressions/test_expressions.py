@@ -280,12 +280,12 @@ def test_names_of_functions_are_only_names():
         ("sise(x)", ["column 1", "'sise'"], "'size'"),
         ("frobnicate(x)", ["column 1", "'frobnicate'"], "len, size"),
         ("'ä' + (x + 1)[0]", ["column 7"], "shape(kernel)[0]"),
-        ("  a b", ["column 5", "'b'"], "use numbers"),
-        ("a +", ["column 4"], "use numbers"),
+        ("  a b", ["column 5", "'b'"], "numbers"),
+        ("a +", ["column 4"], "numbers"),
         ("(a", ["column 1", "'('"], None),
         ("a)", ["column 2", "')'"], None),
         ("x in y", ["`in`"], "x in ('a', 'b')"),
-        ("'a' 'b'", ["column 5"], "put a comma"),
+        ("'a' 'b'", ["column 5"], "comma"),
     ],
 )
 def test_messages_point_at_the_place_and_say_what_to_do(text, named, hint):

@@ -73,11 +73,11 @@ def test_json_problem(text, code, line, column):
     ("text", "hint"),
     [
         ('{"a": 1,}', "comma"),
-        ("[1, 2", "close the bracket"),
+        ("[1, 2", "bracket"),
         ("[True]", "true"),
         ("['a']", "double quotes"),
         ("[1] # c", "no comments"),
-        ('["a', "close the quote"),
+        ('["a', "quote"),
         ('["\\x41"]', "escape"),
         ("[+01]", "leading zeros"),
     ],

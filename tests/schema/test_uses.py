@@ -172,7 +172,7 @@ WRONG = {
         "'lab.optim.Adam'",
     ),
     "no such version": ("lab.optim@2", "lab.optim@7", "NQX404", 5, "optim/v7.yaml"),
-    "twice": ("[lab.optim@2]", "[lab.optim@2, lab.optim@1]", "NQX002", 5, "each schema once"),
+    "twice": ("[lab.optim@2]", "[lab.optim@2, lab.optim@1]", "NQX002", 5, "once"),
     "itself": (
         "[lab.optim@2]",
         "[lab.optim@2, lab.train@1]",
@@ -180,7 +180,7 @@ WRONG = {
         5,
         "lab.train@2 -> lab.train@1",
     ),
-    "never named": ("[lab.optim@2]", "[lab.optim@2, lab.other@1]", "NQX104", 5, "which none does"),
+    "never named": ("[lab.optim@2]", "[lab.optim@2, lab.other@1]", "NQX104", 5, "lab.other"),
     "no name at all": (
         "[lab.optim@2]",
         "[lab.optim@2, ../x@1]",

