@@ -54,9 +54,8 @@ def test_a_deep_object_has_one_error(tmp_path, name, wrap):
 
 @pytest.mark.parametrize("save", [s.to_state_dict, s.export])
 def test_a_deep_object_is_not_saved(tmp_path, save):
-    with pytest.raises(s.SerializationError) as caught:
+    with refused(s.SerializationError, "NQX430"):
         save(nested(lambda value: [value]), *[tmp_path / "ckpt"] * (save is s.export))
-    assert caught.value.code == "NQX430"
 
 
 def test_deep_metadata_are_refused(tmp_path):

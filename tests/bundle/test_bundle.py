@@ -209,9 +209,8 @@ def test_unused_arrays_and_stray_files_are_listed(tmp_path):
 def test_limits(tmp_path):
     path = bundle.write(tmp_path / "c", simple())
     for limits in (Limits(manifest_bytes=100), Limits(nodes=2), Limits(depth=1)):
-        with pytest.raises(SerializationError) as caught:
+        with refused(SerializationError, "NQX005"):
             bundle.read(path, limits=limits)
-        assert caught.value.code == "NQX005"
     deep = 5
     for _ in range(250):
         deep = {"__kind__": "list", "items": [deep]}
@@ -340,9 +339,8 @@ def test_bombs(tmp_path, level):
         path = tmp_path / "c.zip"
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("manifest.json", bomb)
-    with pytest.raises(UntrustedError) as caught:
+    with refused(UntrustedError, "NQX505"):
         everything(path, limits=Limits(manifest_bytes=1 << 20))
-    assert caught.value.code == "NQX505"
 
 
 def test_a_lie_about_the_expanded_size(tmp_path):
@@ -355,9 +353,8 @@ def test_a_lie_about_the_expanded_size(tmp_path):
     lie, truth = struct.pack("<I", len(GOOD[1][1])), struct.pack("<I", len(GOOD[1][1]) + 1_000_000)
     assert data.count(truth) == 2
     (path / "arrays.npz").write_bytes(data.replace(truth, lie))
-    with pytest.raises(UntrustedError) as caught:
+    with refused(UntrustedError, "NQX505"):
         everything(path)
-    assert caught.value.code == "NQX505"
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,8 @@ def test_links_and_special_files_inside_are_refused(tmp_path):
             lambda here: here.mkdir(),
         ):
             make(path / name)
-            with pytest.raises(UntrustedError) as caught:
+            with refused(UntrustedError, "NQX504"):
                 bundle.read(path)
-            assert caught.value.code == "NQX504"
             (path / name).rmdir() if (path / name).is_dir() and not (
                 path / name
             ).is_symlink() else (path / name).unlink()
@@ -78,9 +77,8 @@ def test_links_and_special_files_inside_are_refused(tmp_path):
     entry.create_system, entry.external_attr = 3, 0o120777 << 16
     with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
         archive.writestr(entry, "/etc/passwd")
-    with pytest.raises(UntrustedError) as caught:
+    with refused(UntrustedError, "NQX504"):
         bundle.read(tmp_path / "c.zip")
-    assert caught.value.code == "NQX504"
 
 
 def test_a_link_to_a_bundle_is_followed(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct import bundle
 from neuralqx_struct.manifest.text import reseal
+from tests.builders import refused
 
 NAMES = ("a", "b", "c")
 
@@ -154,6 +155,5 @@ def test_repeated_member_of_an_unread_record_is_found(path):
     data = (path / "manifest.json").read_bytes()
     data = data.replace(b'"crc32"', b'"crc32": 1, "crc32"', 1)
     (path / "manifest.json").write_bytes(reseal(data))
-    with pytest.raises(s.SerializationError) as found:
+    with refused(s.SerializationError, "NQX014"):
         s.load(path, select=only("c"))
-    assert found.value.code == "NQX014"

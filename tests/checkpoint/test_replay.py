@@ -11,7 +11,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct.manifest import Limits
-from tests.builders import edit, invoke
+from tests.builders import edit, invoke, refused
 from tests.preloaded import PROGRAMS, python
 
 VERSIONS = (
@@ -326,9 +326,9 @@ def test_a_function_of_another_platform_is_refused(tmp_path, monkeypatch):
 def test_without_flatbuffers_the_extra_is_named(tmp_path, monkeypatch):
     path = written(tmp_path / "ckpt")
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
-    with pytest.raises(s.SerializationError) as error:
+    with refused(s.SerializationError, "NQX615") as error:
         s.replay(log_psi, net(), X)
-    assert error.value.code == "NQX615" and "neuralqx-struct[replay]" in str(error.value)
+    assert "neuralqx-struct[replay]" in str(error.value)
     assert codes(path) == ["NQX615"]
     assert invoke("replay", path).exit_code == 2
 
@@ -348,9 +348,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_function_that_cannot_be_written_is_refused(why):
-    with pytest.raises(s.SerializationError) as error:
+    with refused(s.SerializationError, "NQX430"):
         s.replay(REFUSED[why], net(), X)
-    assert error.value.code == "NQX430"
 
 
 def test_a_function_of_what_is_not_saved_is_refused(tmp_path):
@@ -362,14 +361,13 @@ def test_a_function_of_what_is_not_saved_is_refused(tmp_path):
         "no record": (state, 3),
     }
     for each, replay in wrong.values():
-        with pytest.raises(s.SerializationError) as error:
+        with refused(s.SerializationError, "NQX430"):
             s.export(each, tmp_path / "ckpt", replay={"f": replay})
-        assert error.value.code == "NQX430"
     state = net()
     kept = s.replay(log_psi, state, X)
-    with pytest.raises(s.SerializationError) as error:
+    with refused(s.SerializationError, "NQX430"):
         s.export(state, tmp_path / "ckpt", replay={"f": kept}, metadata={"replay": 1})
-    assert error.value.code == "NQX430" and not (tmp_path / "ckpt").exists()
+    assert not (tmp_path / "ckpt").exists()
 
 
 def test_a_migration_back_and_forth_and_the_method_keep_the_function(tmp_path, schema):

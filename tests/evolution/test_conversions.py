@@ -257,9 +257,8 @@ WRONG = [
 @pytest.mark.parametrize(("old", "new", "held", "code"), WRONG)
 def test_payloads_that_are_not_of_their_version(old, new, held, code):
     series = series_of(versions(old, new, to=new))
-    with pytest.raises(MigrationError) as caught:
+    with refused(MigrationError, code):
         apply(payload(series.at(1), {"a": held}), plan(series, 1, 2))
-    assert caught.value.code == code
 
 
 def test_lists_become_arrays_when_they_are_read(monkeypatch):

@@ -9,7 +9,7 @@ from neuralqx_struct.evolution import steps
 from neuralqx_struct.evolution.plans import apply, plan
 from neuralqx_struct.evolution.proof import prove
 from neuralqx_struct.schema.series import series_of
-from tests.builders import doc, every, payload, up, value
+from tests.builders import doc, every, payload, refused, up, value
 
 #: What an option of a union takes, where M has the members of the enum at that version.
 OPTIONS = {
@@ -85,9 +85,8 @@ def test_members_get_their_names_and_nothing_else_does(seed):
         there = up(old, new, {"f": hold(text)})
         assert texts(value(there.document["manifest"], {})) == [wanted[text]]
         if merged:
-            with pytest.raises(s.MigrationError) as caught:
+            with refused(s.MigrationError, "NQX423"):
                 plan(series, 2, 1)
-            assert caught.value.code == "NQX423"
         else:
             back = apply(there, plan(series, 2, 1))
             assert back.document["manifest"] == payload(old, {"f": hold(text)}).document["manifest"]

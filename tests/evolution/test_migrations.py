@@ -608,9 +608,8 @@ def test_declared_steps_always_run_and_defaults_only_without_them():
     array = np.array([[1, 2], [3, 4]], "f4")
     after = resolve(payload(old, {"w": array}), series_of([old, square]))
     assert after.arrays["w"].tolist() == [[1, 3], [2, 4]]
-    with pytest.raises(MigrationError) as caught:  # a default does not complete declared steps
+    with refused(MigrationError, "NQX305"):  # a default does not complete declared steps
         plan(series_of([doc({}), doc({"a": {"type": "int", "default": 0}}, 2, [])]), 1, 2)
-    assert caught.value.code == "NQX305"
 
 
 def test_a_hop_without_steps_resolves_by_alias_default_and_promotion():
@@ -761,9 +760,8 @@ def test_resolve_refuses(case):
     members, arguments, code = case
     held = first_vmc_state()
     held = Payload({**held.document, **members}, held.arrays)
-    with pytest.raises(MigrationError) as caught:
+    with refused(MigrationError, code) as caught:
         resolve(held, **{"series": SERIES, **arguments})
-    assert caught.value.code == code
     assert caught.value.diagnostics[0].hint or code == "NQX422"
 
 
@@ -799,9 +797,8 @@ def test_enum_members_that_an_older_version_lacks():
     assert fields_of(back)["f"]["items"] == [["x", "b"]]
     assert [d.path for d in report] == ["$.e[1]", "$.f['x']"]
     strict = doc({"e": "list[E | null]", "f": "dict[str, E]"}, enums={"E": ["a", "b"]})
-    with pytest.raises(MigrationError) as caught:
+    with refused(MigrationError, "NQX421"):
         resolve(payload(new, tree), series_of([strict, new]), to=1)
-    assert caught.value.code == "NQX421"
 
 
 def test_what_is_added_may_be_of_an_enum_or_a_struct_that_only_the_new_version_has():
@@ -887,9 +884,8 @@ def test_a_used_schema_goes_first():
     after = resolve(travelling, series_of([old, new]))
     assert fields_of(after)["b"]["type"] == "lab.layer@2:Layer"
     assert {d["schema"] for d in after.document["schemas"]} == {"lab.a", "lab.layer"}
-    with pytest.raises(MigrationError) as caught:
+    with refused(MigrationError, "NQX404"):
         resolve(held, series_of([old, new]))
-    assert caught.value.code == "NQX404"
 
 
 def test_a_cast_that_would_lose_is_found_when_the_array_is_read():

@@ -265,9 +265,8 @@ def test_random_trees_agree_with_a_model_and_come_back(seed):
     series = series_of([old, new])
     wanted = model(tree, path, to)
     if isinstance(wanted, str):
-        with pytest.raises(s.MigrationError) as caught:
+        with refused(s.MigrationError, wanted):
             apply(payload(old, {"f": tree}), plan(series, 1, 2))
-        assert caught.value.code == wanted
         return
     there = apply(payload(old, {"f": tree}), plan(series, 1, 2))
     assert value(there.document["manifest"], {}) == {"f": wanted}

@@ -565,9 +565,8 @@ BAD_PAYLOADS = {
 def test_payload_that_is_not_of_its_version(case):
     fields, wanted, step, values, code = case
     old, new = doc(fields), doc(wanted, 2, [step])
-    with pytest.raises(MigrationError) as caught:
+    with refused(MigrationError, code) as caught:
         apply(payload(old, values), plan(series_of([old, new]), 1, 2))
-    assert caught.value.code == code
     assert caught.value.diagnostics[0].path.startswith("$")
 
 
@@ -578,9 +577,8 @@ def test_nested_struct_that_is_not_there():
     )
     way = plan(series_of([old, new]), 1, 2)
     for bad in (None, ("In", {"x": 1})):
-        with pytest.raises(MigrationError) as caught:
+        with refused(MigrationError, "NQX414"):
             apply(payload(old, {"in": bad}), way)
-        assert caught.value.code == "NQX414"
     old = doc({"in": "In", "x": "int"}, structs={"In": {"y": "int"}})
     new = doc(
         {"in": "In"},
@@ -590,9 +588,8 @@ def test_nested_struct_that_is_not_there():
     )
     way = plan(series_of([old, new]), 1, 2)
     for bad, code in ((3, "NQX414"), (("In", {"x": 1, "y": 1}), "NQX415")):
-        with pytest.raises(MigrationError) as caught:
+        with refused(MigrationError, code):
             apply(payload(old, {"in": bad, "x": 1}), way)
-        assert caught.value.code == code
 
 
 def test_no_way_back():
@@ -615,9 +612,8 @@ def test_no_way_back():
         (s.remove(field="c", lossy=True), "NQX423"),
     ):
         after = s.apply_to_document(old, step, target)
-        with pytest.raises(SchemaError) as caught:
+        with refused(SchemaError, code):
             s.inverse(step, old, after)
-        assert caught.value.code == code
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -808,9 +804,8 @@ def test_a_cast_skips_arrays_that_are_of_the_dtype_already():
 
 def test_move_into_a_field_that_only_looks_like_a_struct():
     old = doc({"in": "E", "x": "int"}, enums={"E": ["a"]})
-    with pytest.raises(SchemaError) as caught:
+    with refused(SchemaError, "NQX304"):
         s.apply_to_document(old, s.move(fields=["x"], into="in", struct="E"), doc({}, 2))
-    assert caught.value.code == "NQX304"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -188,9 +188,8 @@ def test_without_a_record_of_the_checksum_zips_own_is_taken():
     records = {"x": {"dtype": "int64", "shape": [50]}}
     data = bytearray(file.getvalue())
     data[data.index(np.arange(50).tobytes()) + 8] ^= 1
-    with pytest.raises(IntegrityError) as caught:
+    with refused(IntegrityError, "NQX407"):
         npz.read(memoryview(data), records)["x"]
-    assert caught.value.code == "NQX407"
     assert [d.code for d in npz.verify(memoryview(data), records)] == ["NQX407"]
 
 
@@ -246,9 +245,8 @@ def test_a_file_cut_while_open_is_an_error(tmp_path):
     )  # smaller files are read when they are opened
     arrays = npz.read(path, records, Access(mmap=False))
     path.write_bytes(b"")
-    with pytest.raises(IntegrityError) as caught:
+    with refused(IntegrityError, "NQX408"):
         arrays["w"]
-    assert caught.value.code == "NQX408"
     assert arrays.verify("w").code == "NQX408"
 
 
@@ -358,9 +356,8 @@ def test_encrypted_members_are_refused():
     broken = bytearray(data)
     broken[6] |= 1
     broken[data.index(b"PK\1\2") + 8] |= 1
-    with pytest.raises(UntrustedError) as caught:
+    with refused(UntrustedError, "NQX508"):
         npz.read(memoryview(broken), records)
-    assert caught.value.code == "NQX508"
 
 
 MOST_DIMS = 32 if np.__version__.startswith("1.") else 64

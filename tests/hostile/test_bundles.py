@@ -325,9 +325,8 @@ def test_pipes_and_devices_in_the_place_of_a_bundle(tmp_path):
     os.mkfifo(tmp_path / "a.json")
     for path in (pipe, folder, "/dev/zero", "/dev/null", "/dev/full", tmp_path / "a.json"):
         for read in (*READERS.values(), s.inspect):
-            with pytest.raises(s.SerializationError) as caught:
+            with refused(s.SerializationError, "NQX401"):
                 read(path)
-            assert caught.value.code == "NQX401"
         assert [d.code for d in s.verify(path)] == ["NQX401"]
     with refused(OSError, "NQX401", loop):
         s.load(loop)
@@ -671,9 +670,8 @@ def test_huge_counts(tmp_path):
     many = {"__kind__": "list", "items": [0] * 50_000}
     path = node_bundle(tmp_path / "c", {"__kind__": "list", "items": [many] * 25})
     for options in ({}, {"limits": Limits(manifest_bytes=1000)}):
-        with pytest.raises(s.SerializationError) as caught:
+        with refused(s.SerializationError, "NQX005"):
             s.load(path, **options)
-        assert caught.value.code == "NQX005"
 
 
 # -- memory and time, in a process that may have little of either

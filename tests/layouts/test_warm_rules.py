@@ -153,9 +153,8 @@ def test_the_schema_of_the_bundle_is_found_beside_that_of_the_model(folder, tmp_
     model = s.example(s.load_schema(folder).Large, dims={"d": 3})
     small = s.load_schema(tmp_path / "small").Small
     path = s.example(small, dims={"d": 3}).export(tmp_path / "ckpt")
-    with pytest.raises(s.MigrationError) as caught:
+    with refused(s.MigrationError, "NQX422"):
         s.warm_start(path, model, rules)
-    assert caught.value.code == "NQX422"
     one = (tmp_path / "small" / "v1.yaml").read_text()
     (tmp_path / "small" / "v2.yaml").write_text(
         one.replace("version: 1", "version: 2").replace("words:", "embed:")

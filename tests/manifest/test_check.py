@@ -14,7 +14,7 @@ from neuralqx_struct.errors import SerializationError
 from neuralqx_struct.manifest import WRITER
 from neuralqx_struct.manifest import check as m
 from neuralqx_struct.manifest.text import format_manifest, read_document
-from tests.builders import ARRAY, BAD, GOOD, RECORD, ROOT, document, every, stands_in
+from tests.builders import ARRAY, BAD, GOOD, RECORD, ROOT, document, every, refused, stands_in
 
 
 def test_a_good_manifest():
@@ -117,9 +117,8 @@ def test_documents_in_memory_are_json(path, value, code):
         inside = inside[key]
     inside[path[-1]] = value
     assert [d.code for d in m.check_values(made)] == [code]
-    with pytest.raises(s.SerializationError) as caught:
+    with refused(s.SerializationError, code):
         s.from_state_dict({**made, "array_data": {}})
-    assert caught.value.code == code
 
 
 def test_neuralqx_may_hold_nan_in_memory():

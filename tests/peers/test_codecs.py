@@ -134,9 +134,8 @@ def test_layouts_and_common_dtypes(again):
 def test_empty_shapes_are_checked():
     held = s.to_state_dict(np.zeros(()))
     held["array_data"]["value"] = np.zeros(5)
-    with pytest.raises(s.SerializationError) as caught:
+    with refused(s.SerializationError, "NQX412"):
         s.from_state_dict(held)
-    assert caught.value.code == "NQX412"
 
 
 def test_weak_types_are_kept(again):

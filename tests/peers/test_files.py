@@ -75,9 +75,8 @@ def test_load_and_from_state_dict_look_at_the_version(tmp_path, version):
     bundle.seal(path)
     wanted = "NQX402" if type(version) is int else "NQX610" if version == "absent" else "NQX612"
     assert codes(path).code == wanted
-    with pytest.raises(s.SerializationError) as caught:
+    with refused(s.SerializationError, wanted):
         s.from_state_dict(payload)
-    assert caught.value.code == wanted
 
 
 def broken_bundles(folder):
@@ -154,9 +153,8 @@ def test_missing_and_bad_members_are_no_bare_errors(tmp_path, node, members):
 
 def test_none_and_other_things_are_no_payload():
     for thing in (None, 5, "x", [], {}, {"array_data": None}):
-        with pytest.raises(s.SerializationError) as caught:
+        with refused(s.SerializationError, "NQX401"):
             s.from_state_dict(thing)
-        assert caught.value.code == "NQX401"
 
 
 def test_one_flipped_bit_at_each_byte_is_an_integrity_error_or_harmless(tmp_path):
@@ -231,9 +229,9 @@ def test_a_file_makes_nobody_import_or_call(tmp_path, ref, monkeypatch):
     path = Other(1).export(tmp_path / "c")
     edit(path, lambda d: d["manifest"].update(type=ref))
     for read in (s.load, Other.load, lambda p: s.load(p, load_cls=Other)):
-        with pytest.raises(s.UntrustedError) as caught:
+        with refused(s.UntrustedError, "NQX501") as caught:
             read(path)
-        assert caught.value.code == "NQX501" and ref in str(caught.value)
+        assert ref in str(caught.value)
     assert "planted_by_the_peer" not in sys.modules
 
 

@@ -403,9 +403,8 @@ def test_folders_of_schemas(folder):
 def test_versions_whose_migration_takes_no_instance_have_none(folder):
     edit(folder / "v1.yaml", "step: int", "step: {type: int, ge: 1000}")
     edit(folder / "v2.yaml", "{type: int, default: 0}", "{type: int, default: 0, le: 10}")
-    with pytest.raises(SchemaError) as caught:
+    with refused(SchemaError, "NQX315"):
         write_golden(folder)
-    assert caught.value.code == "NQX315"
     assert not golden_place(folder, 1).exists()
 
 

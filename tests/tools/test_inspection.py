@@ -478,9 +478,8 @@ def test_a_broken_schema_inside_does_not_keep_anyone_from_looking(ckpt):
 
 def test_a_damaged_manifest_is_raised(ckpt):
     edited(ckpt, lambda d: d["manifest"]["fields"].update(step="7"), seal=False)
-    with pytest.raises(SerializationError) as caught:
+    with refused(SerializationError, "NQX407"):
         inspect(ckpt)
-    assert caught.value.code == "NQX407"
 
 
 def test_a_zip_with_a_wrong_digest_is_a_finding(tmp_path):
