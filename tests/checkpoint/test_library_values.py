@@ -163,9 +163,8 @@ def test_code_is_saved_by_name_and_given_back_by_the_caller(name, tmp_path):
     path = s.export(tree, tmp_path / "ckpt")
     [node] = s.load(path, raw=True)["code"]
     assert node == shown and s.validate(path) == [] and shown in str(s.inspect(path))
-    with refused(s.SerializationError, "NQX414", "$['code'][0]", "like=") as caught:
+    with refused(s.SerializationError, "NQX414", "$['code'][0]", "like=", shown):
         s.load(path)
-    assert shown in str(caught.value)
     again = s.load(path, like=tree)
     assert again["code"][0] is value and np.array_equal(again["w"], [1, 1])
     assert s.load(path, select="path:w")["code"] == [None]

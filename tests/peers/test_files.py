@@ -229,9 +229,8 @@ def test_a_file_makes_nobody_import_or_call(tmp_path, ref, monkeypatch):
     path = Other(1).export(tmp_path / "c")
     edit(path, lambda d: d["manifest"].update(type=ref))
     for read in (s.load, Other.load, lambda p: s.load(p, load_cls=Other)):
-        with refused(s.UntrustedError, "NQX501") as caught:
+        with refused(s.UntrustedError, "NQX501", ref):
             read(path)
-        assert ref in str(caught.value)
     assert "planted_by_the_peer" not in sys.modules
 
 

@@ -60,9 +60,8 @@ def test_sizes_that_fields_give(equation, tmp_path):
     for key in range(5):
         made = s.example(schema.A, key=key)
         assert made.x.shape == (EQUATIONS[equation](made),)
-        with refused(s.ValidationError, "NQX413") as caught:
+        with refused(s.ValidationError, "NQX413", "$.x"):
             made.replace(x=jax.numpy.ones(made.x.size + 1))
-        assert "$.x" in str(caught.value)
         path = made.export(tmp_path / str(key))
         assert s.validate(path, schema) == []
         assert schema.load(path) == made
