@@ -12,7 +12,7 @@ from neuralqx_struct.evolution.plans import plan
 from neuralqx_struct.schema.reading import document_from_data
 from neuralqx_struct.schema.series import load_series, series_of
 from neuralqx_struct.tools.migration import migrate
-from tests.builders import doc, first_vmc_state, payload
+from tests.builders import doc, first_vmc_state, payload, refused
 
 SERIES = load_series("schemas/vmc_state")
 
@@ -171,11 +171,11 @@ def test_a_migration_replaces_a_bundle_that_it_is_asked_to_replace(tmp_path):
     assert found.hint == "pass overwrite=True to replace it"
     migrate(source, target, overwrite=True)
     assert bundle.read(target).document["manifest"]["fields"] == {"b": 1}
-    with pytest.raises(bundle.BundleExistsError, match="got the same"):
+    with refused(bundle.BundleExistsError, "NQX431", "old"):
         migrate(source, tmp_path / "new" / ".." / "old", overwrite=True)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "kept.txt").write_text("mine")
-    with pytest.raises(bundle.BundleExistsError, match="expected a bundle to overwrite"):
+    with refused(bundle.BundleExistsError, "NQX431", tmp_path / "notes"):
         migrate(source, tmp_path / "notes", overwrite=True)
 
 
