@@ -51,7 +51,8 @@ def check_training(name, step, old, tmp_path):
     assert identical(run(step, loaded, 2), run(step, old, 2))
     new = moved(tmp_path / "one", tmp_path / "two", name, 2)
     assert new.n_parameters == sum(leaf.size for leaf in jax.tree.leaves(weights_of(new)))
-    (old_on, old_record), (new_on, new_record) = run(step, old, 5), run(step, new, 5)
+    # A few steps: an agent that acts by chance soon does something else where numbers are rounded otherwise.
+    (old_on, old_record), (new_on, new_record) = run(step, old, 3), run(step, new, 3)
     assert jnp.allclose(old_record, new_record, rtol=1e-3, atol=1e-4)
     assert jnp.array_equal(jax.random.key_data(new_on.key), old_on.rng)
     loaded = saved_and_loaded(new_on, tmp_path / "three")
