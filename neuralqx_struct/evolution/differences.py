@@ -136,9 +136,11 @@ def doubts(have: Document, want: Document) -> Iterator[Difference]:
     have = have if have.tied is not None else start_of(have, want)
     new = new_sizes(have, want)
     known = {name: dim.equation for name, dim in have.dims.items() if dim.equation} | new
-    for name in shared_sizes(want):
+    for name, structs in shared_sizes(want).items():
         own = new.get(name, parse(name))
-        if not own.names <= have.dims.keys() | int_fields(have).keys():
+        # A static int of the root gives the size of its name in the root alone; elsewhere only a dim is one for all.
+        of_root = int_fields(have).keys() if structs <= {want.root} else set[str]()
+        if not own.names <= have.dims.keys() | of_root:
             message = f"expected one size {name} for the whole tree, got one for each instance"
             hint = f"keep {name} a size of each instance: declare the dim under another name"
             yield Difference(("dims", name), message, hint)

@@ -144,7 +144,9 @@ class Sizes:
         if name not in self.made["dims"]:
             return own.setdefault(name, self.number(4))
         if name not in self.dims:
-            self.dims[name] = self.root.get(name, self.number(4))
+            # A bound holds also where no array has the size alone, so that no check would see it broken.
+            least = self.made["dims"][name].get("min", 0)
+            self.dims[name] = self.root.get(name, max(self.number(4), least))
             equation = self.made["dims"][name].get("equals")
             if equation:
                 self.dims[name] = self.size(equation, self.root)
@@ -204,10 +206,15 @@ def problems(seed):
     return [(made, new, declared, each) for each in wrong]
 
 
+#: Pairs of which verdicts were once wrong: a static int of the root, and a size of its name in another struct.
+RARE = [10948]
+
+
 @pytest.mark.sampled("part", parts=4)
 @pytest.mark.parametrize("part", range(4))
 def test_payloads_of_versions_without_errors_can_be_read(part):
-    found = {seed: problems(seed) for seed in range(part * 150, part * 150 + cases(150))}
+    seeds = [*range(part * 150, part * 150 + cases(150)), *RARE[part::4]]
+    found = {seed: problems(seed) for seed in seeds}
     assert [each for each in found.items() if each[1]] == []
     assert sum(each is not None for each in found.values()) > len(found) / 4
 
