@@ -536,6 +536,15 @@ def test_an_export_above_its_limits_writes_nothing(tmp_path, store, limits, code
     assert not (tmp_path / "ckpt").exists()
 
 
+@every("inside", [1, "a", None])
+def test_plain_values_are_a_level_of_a_nest(tmp_path, inside):
+    tree = [[[inside]]]
+    limits = Limits(depth=4)
+    assert s.load(s.export(tree, tmp_path / "ckpt", limits=limits), limits=limits) == tree
+    with refused(SerializationError, "NQX430", 3):
+        s.export(tree, tmp_path / "none", limits=Limits(depth=3))
+
+
 GUARDS = {
     "transfers": lambda: jax.transfer_guard("disallow"),
     "nan": lambda: jax.debug_nans(True),

@@ -2,9 +2,11 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tracemalloc
+import zipfile
 from inspect import signature
 
 import jax
@@ -406,3 +408,13 @@ def test_expected_arrays_are_requested_ahead(tmp_path, monkeypatch):
     arrays = orbax.read(tmp_path / orbax.file, records)
     arrays.expect(wanted)
     assert arrays["w0"].tolist() == [0, 0, 0] and len(asked) == 1
+
+
+def test_a_zip_of_its_folder_is_refused(tmp_path):
+    folder = s.export({"w": np.ones(3)}, tmp_path / "ckpt", store="orbax")
+    zipped = tmp_path / "ckpt.zip"
+    with zipfile.ZipFile(zipped, "w") as made:
+        for file in filter(pathlib.Path.is_file, folder.rglob("*")):
+            made.write(file, file.relative_to(folder))
+    with refused(SerializationError, "NQX614", zipped, orbax.file):
+        s.load(zipped)
