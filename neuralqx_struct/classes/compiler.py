@@ -106,7 +106,7 @@ def classes_of(series: Series, version: int, *, own: bool = False) -> Mapping[st
 
 @once
 def _key(document: Document) -> tuple[Any, ...]:
-    """What is equal for documents that share their classes."""
+    """The key under which classes are kept: equal for documents that have the same ones."""
     orders = ((name, *struct.fields) for name, struct in document.structs.items())
     return full_fingerprint(document), *orders
 

@@ -319,14 +319,31 @@ def test_a_derived_field_of_arrays_has_to_be_opaque():
     assert schema.A(f=np.ones(2, "float32")).g.tolist() == [2, 2]
 
 
+def of_nulls(expression):
+    """Whether an object with nulls can be made, and the findings of lint about the expression."""
+    fields = {"n": "int | null", "n0": "int", "y": "float32[k] | null", "part": "P"}
+    fields |= {"parts": "list[P]", "lost": "list[P]", "items": "list[int] | null"}
+    fields["made"] = {"derived": expression, "kind": "static"}
+    document = doc(fields, structs={"P": {"m": "int | null"}})
+    schema = Schema(series_of([document]), 1)
+    part, other = schema.P(m=None), schema.P(m=2)
+    found = [each for each in lint_document(document) if each.code == "NQX115"]
+    try:
+        schema.A(n=None, n0=3, y=None, part=part, parts=[part, other], lost=[part], items=None)
+    except s.SchemaError as error:
+        assert error.code == "NQX115" and str(error).startswith("lab.a@1:A.made: ")
+        return False, found
+    return True, found
+
+
 @every(
     "expression",
     [
         "n + 1",
         "size(y) + n0",
         "part.m * 2",
-        "n + 1 if n != None else 0",
-        "part.m if part.m != None else n0",
+        "max(lost.m)",
+        "len(items)",
         "n0 + 1",
         "n == None",
         "sum(parts.m)",
@@ -334,19 +351,9 @@ def test_a_derived_field_of_arrays_has_to_be_opaque():
     ],
 )
 def test_lint_warns_of_what_has_no_value_where_a_field_is_null(expression):
-    declared = {"n": "int | null", "n0": "int", "y": "float32[k] | null", "part": "P"}
-    fields = {**declared, "parts": "list[P]", "made": {"derived": expression, "kind": "static"}}
-    document = doc(fields, structs={"P": {"m": "int | null"}})
-    schema = Schema(series_of([document]), 1)
-    part = schema.P(m=None)
-    fails = True
-    try:
-        made = schema.A(n=None, n0=3, y=None, part=part, parts=[part, schema.P(m=2)]).made
-        fails = False
-        assert made is not None
-    except s.SchemaError as error:
-        assert error.code == "NQX115" and str(error).startswith("lab.a@1:A.made: ")
-    found = [each for each in lint_document(document) if each.code == "NQX115"]
-    assert [(each.severity, each.path) for each in found] == [
-        ("warning", "$.structs.A.fields.made.derived")
-    ] * fails
+    is_made, found = of_nulls(expression)
+    wanted = [] if is_made else [("warning", "$.structs.A.fields.made.derived")]
+    assert [(each.severity, each.path) for each in found] == wanted
+    for each in found:
+        condition = str(each.hint).split(" if ")[1].split(" else ")[0]
+        assert of_nulls(f"{expression} if {condition} else 0") == (True, [])

@@ -159,7 +159,10 @@ def _of_null(
                 reached = path_of(head_of(path), steps[:place])
                 reason = wrong.message.partition("\n")[0]
                 message = f"expected a value where {struct}.{name} is null, got none in `{shown(expression.tree)}`\n{reason}"
-                hint = f"add a condition, ... if {reached} != None else ..., or declare {name} without null"
+                is_given = names.samples.condition(f"{reached} != None")
+                hint = (
+                    f"add a condition, ... if {is_given} else ..., or declare {name} without null"
+                )
                 yield finding("NQX115", where, message, hint, "warning")
 
 

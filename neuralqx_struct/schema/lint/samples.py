@@ -27,7 +27,7 @@ from itertools import count, zip_longest
 from typing import Any, NoReturn, Self, TypeVar
 
 from neuralqx_struct.errors import Diagnostic, SchemaError
-from neuralqx_struct.expressions import Expression
+from neuralqx_struct.expressions import Expression, parse
 from neuralqx_struct.expressions.evaluation import evaluate_tree
 from neuralqx_struct.expressions.exact import limits_of
 from neuralqx_struct.expressions.functions import Items, StructValue, is_a_struct, is_array
@@ -428,6 +428,14 @@ class SampleEvaluation:
         if _hides_parts(expression.tree):
             return None  # another field may tell that this one is null
         return self._failure(expression.tree, single=False, null=null)[0]
+
+    def condition(self, text: str) -> str:
+        """A comparison as one truth value: of all items, where a path has several values."""
+        try:
+            several = type(self.value(parse(text).tree)) is Items
+        except (SchemaError, UndecidedError):
+            several = False
+        return f"all({text})" if several else text
 
     def _failure(
         self, node: ast.expr, *, single: bool, null: tuple[str, str] | None = None
