@@ -17,6 +17,7 @@ import dataclasses
 import enum
 import functools
 import operator
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -270,7 +271,20 @@ def _decode_dataclass(node: Members, decoder: ClassDecoder) -> Any:
         raise SerializationError(message, code="NQX414", hint=hint)
     for name, value in values.items():
         object.__setattr__(instance, name, value)
+    if isinstance(getattr(cls, "__wrapped__", None), property):
+        return _with_names(instance)
     return instance
+
+
+def _with_names(wrapper: Any) -> Any:
+    """A wrapper of Equinox, such as of ``filter_vmap``, with the name and text of what it wraps, which are in its auxiliary data."""
+    equinox = sys.modules.get("equinox")
+    if equinox is None or not isinstance(wrapper, equinox.Module):
+        return wrapper
+    try:
+        return equinox.module_update_wrapper(wrapper)
+    except Exception:  # noqa: BLE001 - a part of it was loaded, which wraps nothing yet
+        return wrapper
 
 
 def _blank(cls: type) -> Any:

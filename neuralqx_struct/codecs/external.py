@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import logging
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -39,6 +40,7 @@ _CODE = (
     types.BuiltinFunctionType,
     types.MethodType,
     types.ModuleType,
+    inspect.Signature,
     logging.Logger,
     np.ufunc,
     jax.custom_jvp,
@@ -50,6 +52,7 @@ _METHODS = (types.MethodType, types.BuiltinFunctionType)
 #: Classes of libraries whose instances are code: the package, and the class or one that it derives from. Their modules have
 #: moved between releases.
 _LIBRARY_CODE = {
+    ("equinox", "SharedNode"),
     ("flax.linen", "Module"),
     ("flax.nnx", "GraphDef"),
     ("optax", "GradientTransformation"),

@@ -27,6 +27,7 @@ from neuralqx_struct.codecs.pytrees import (
     FOREIGN_CODEC,
     REGISTERED_CODEC,
     STRUCT_CODEC,
+    STRUCTURE_CODEC,
     registered_spec,
     stored_keys,
 )
@@ -350,6 +351,7 @@ CODECS = PLAIN_CODECS.extended(
         replace(PLAIN_CODECS.by_kind["full"], decode=_decode_leaf),
         FOREIGN_CODEC,  # later codecs take precedence
         *CLASS_CODECS,
+        STRUCTURE_CODEC,
         REGISTERED_CODEC,
         STRUCT_CODEC,
         Codec(ARRAY, (), _encode_jax, _decode_leaf, lambda value: isinstance(value, jax.Array)),

@@ -129,12 +129,40 @@ def _flattens(cls: type) -> bool:
     return _is_registered(cls) or {"tree_flatten", "tree_unflatten"} <= names
 
 
+def _encode_structure(value: PyTreeDef, encoder: StructEncoder) -> Members:
+    """Encodes the structure of a tree as a tree of zeros."""
+    try:
+        tree = value.unflatten([0] * value.num_leaves)
+        kept = jax.tree_util.tree_structure(tree) == value
+    except Exception:  # noqa: BLE001 - code of the user, which may refuse 0
+        kept = False
+    if not kept:
+        message = f"expected a structure of containers that take any leaf, got {str(value)[:200]}"
+        raise unsaveable(message, "save a tree of that structure instead")
+    check, encoder.check = encoder.check, False
+    payload = encoder.encode(tree)
+    encoder.check = check
+    return {"type": _STRUCTURE_REF, "mode": "serializer", "payload": payload}
+
+
+#: The public name of the class of structures; its module in jaxlib has had others.
+_STRUCTURE_REF = "jax.tree_util:PyTreeDef"
+_STRUCTURE = PyTreeSpec(
+    PyTreeDef,
+    flatten=lambda value: ((), value),
+    unflatten=lambda value, _: value,
+    deserializer=jax.tree_util.tree_structure,
+)
+
+
 def registered_spec(node: Members, decoder: ClassDecoder) -> PyTreeSpec:
-    """The registration of the class of a node.
+    """The registration of the class of a node; that of structures is known to this module alone.
 
     Raises:
         UntrustedError: No such class is known here.
     """
+    if (node["type"], node["mode"]) == (_STRUCTURE_REF, "serializer"):
+        return _STRUCTURE
     fits = _flattens if node["mode"] == "flatten" else _is_registered
     cls = decoder.resolve(node["type"], "a class that is registered as a pytree", fits)
     spec = pytree_spec(cls)
@@ -310,6 +338,14 @@ FOREIGN_CODEC = Codec(
     _encode_foreign,
     _decode_registered,
     lambda value: _registered_with_jax(type(value)),
+    _decode_parts,
+)
+STRUCTURE_CODEC = Codec(
+    KINDS["registered-pytree"],
+    (PyTreeDef,),
+    _encode_structure,
+    _decode_registered,
+    None,
     _decode_parts,
 )
 REGISTERED_CODEC = Codec(

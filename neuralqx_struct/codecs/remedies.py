@@ -21,6 +21,10 @@ _REMEDIES: Mapping[str, str] = {
     "netket._src.driver.abstract_variational_driver:AbstractDriver": (
         "save to_struct(driver.state, driver) of neuralqx_struct.integrations.netket, or pass its SeriesCallback to driver.run"
     ),
+    "numpy.random._generator:Generator": "save value.bit_generator.state, and set it in a generator after loading",
+    "penzai.core.variables:AbstractVariable": (
+        "save penzai.pz.unbind_variables(model, freeze=True), and bind its variables after loading"
+    ),
     "numpy:void": "save the fields of the record one by one",
     "jax:ShapeDtypeStruct": "save arrays; shapes and dtypes alone are what load(path, abstract=True) gives",
     "jax:P": "save tuple(spec), and make the PartitionSpec of it with a converter",

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import inspect
 import logging
 import sys
 
@@ -17,6 +18,7 @@ import optax
 import pytest
 from flax import nnx
 from flax.training.train_state import TrainState
+from jax.example_libraries import optimizers
 
 import neuralqx_struct as s
 from neuralqx_struct.trees import leaves_with_paths
@@ -53,6 +55,8 @@ NET = Net(nnx.Rngs(0))
 GRAPH, STATE = nnx.split(NET)
 NORM, NORM_STATE = eqx.nn.make_with_state(eqx.nn.BatchNorm)(3, "b", mode="batch")
 PARAMS = {"w": jnp.ones(3), "b": jnp.zeros((), jnp.bfloat16)}
+KEY = jax.random.key(0)
+MODEL = eqx.nn.Linear(2, 2, key=KEY)
 OPTIMISER = optax.chain(optax.clip(1.0), optax.adamw(1e-3), optax.ema(0.9))
 VALUES = {
     "FrozenDict": flax.core.FrozenDict({"b": jnp.ones(2), "a": {"c": 2}}),
@@ -69,6 +73,9 @@ VALUES = {
         PARAMS
     ),
     "partial": jax.tree_util.Partial(jnp.multiply, jnp.ones(2), 3),
+    "state of an optimiser of JAX": optimizers.adam(0.1)[0](PARAMS),
+    "structure": jax.tree.structure({"a": (1, None), "model": MODEL, "struct": Holder(2)}),
+    "vectorised module": eqx.filter_vmap(MODEL),
 }
 
 
@@ -110,12 +117,24 @@ class Keeper:
         return self.held
 
 
+@jax.tree_util.register_pytree_node_class
+class Exact:
+    def __init__(self, w):
+        self.w = w
+
+    def tree_flatten(self):
+        return (self.w,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children) if hasattr(children[0], "shape") else children[0]
+
+
 class Plain:
     def run(self): ...
 
 
 DENSE = nn.Dense(3)
-MODEL = eqx.nn.Linear(2, 2, key=jax.random.key(0))
 REFUSED = {
     "nnx module": (NET, "nnx.state"),
     "nnx random streams": (nnx.Rngs(0), "nnx.state"),
@@ -126,6 +145,8 @@ REFUSED = {
     "method of an object with arrays": (Keeper().read, "save the object"),
     "bound linen module": (DENSE.bind(DENSE.init(jax.random.key(0), np.ones((1, 2)))), ""),
     "partition": (jax.sharding.PartitionSpec("x"), "tuple(spec)"),
+    "structure of what takes no 0": (jax.tree.structure(Exact(np.ones(2))), "a tree of that"),
+    "random numbers": (np.random.default_rng(), "bit_generator.state"),
     "shape": (jax.ShapeDtypeStruct((2,), np.float32), "abstract=True"),
 }
 
@@ -150,6 +171,8 @@ EXTERNAL = {
     "partial of keys without order": (functools.partial(own, {1: 2, "a": 3}), f"{__name__}:own"),
     "partial of an iterator": (functools.partial(own, iter([1])), f"{__name__}:own"),
     "several steps": (optax.MultiSteps(OPTIMISER, 2), "optax.transforms._accumulation:MultiSteps"),
+    "signature": (inspect.signature(own), "inspect:Signature"),
+    "place of a shared node": (eqx.nn._shared.SharedNode(), "equinox.nn._shared:SharedNode"),
     "class": (Holder, f"{__name__}:Holder"),
     "module": (np.linalg, "numpy.linalg"),
     "logger": (logging.getLogger("lab"), "logging:Logger"),
@@ -190,6 +213,21 @@ def test_a_module_of_equinox_loads_like_a_new_one(tmp_path):
     again = s.load(s.export({"model": model}, tmp_path / "ckpt"), like={"model": fresh})
     assert np.array_equal(again["model"](jnp.ones(2)), model(jnp.ones(2)))
     assert again["model"].final_activation is fresh.final_activation
+
+
+def test_a_module_with_shared_weights_and_one_under_jit_load_like_new_ones(tmp_path):
+    def new(seed):
+        table, last = eqx.nn.Embedding(4, 2, key=jax.random.key(seed)), eqx.nn.Linear(2, 4, key=KEY)
+        tied = eqx.nn.Shared(
+            (table, last), lambda both: both[1].weight, lambda both: both[0].weight
+        )
+        return tied, eqx.filter_jit(eqx.nn.Linear(2, 4, key=jax.random.key(seed)))
+
+    model, fresh = new(0), new(1)
+    tied, jitted = s.load(s.export(model, tmp_path / "ckpt"), like=fresh)
+    assert jax.tree.structure((tied, jitted)) == jax.tree.structure(fresh)
+    assert np.array_equal(tied()[1].weight, model[0]()[0].weight)
+    assert np.array_equal(jitted(jnp.ones(2)), model[1](jnp.ones(2)))
 
 
 def test_a_bundle_without_the_code_of_a_module_loads_like_a_new_one(tmp_path):
