@@ -72,7 +72,7 @@ def test_formats_follow_the_suffix(tmp_path):
         ("pipe.yaml", "NQX010", "pipe.yaml"),
         ("schema.toml", "NQX010", ".yaml, .yml, .json"),
         ("schema", "NQX010", ".yaml, .yml, .json"),
-        ("nul\0.yaml", "NQX010", "null byte"),
+        ("nul\0.yaml", "NQX010", "embedded null"),
         ("large.yaml", "NQX005", "16 MiB"),
         ("latin.yaml", "NQX001", "0xe9"),
         ("utf16.yaml", "NQX001", "UTF-16"),
