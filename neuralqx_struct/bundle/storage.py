@@ -384,11 +384,26 @@ def _without_manifest(held: Opened) -> SerializationError:
         return missing(path, "nothing")
     found = held.contents()
     if found is None:
-        return no_bundle(path, f"one with {', '.join(names[:8]) or 'nothing'} in it")
+        got = f"one with {', '.join(names[:8]) or 'nothing'} in it"
+        return no_bundle(path, got, _foreign_inside(held, names))
     call = f', or call neuralqx_struct.Series({str(path)!r}).load("latest")' if found.series else ""
     whole = "migrate_all, and convert with a schema, take the whole folder"
     hint = f"name one, such as {shell_word(found.last)}{call}; {whole}"
     return no_bundle(path, found.text, hint)
+
+
+def _foreign_inside(held: Opened, names: list[str]) -> str | None:
+    """The fix for a folder or zip with a file of another program in it, as ``.keras`` files are; None without one."""
+    from neuralqx_struct.formats import FORMATS  # only for this message
+
+    suffixes = tuple(each.suffix for each in FORMATS.values() if each.suffix)
+    others = (name for name in names if not name.startswith("arrays"))  # of a lost manifest
+    inside = next((name for name in others if name.endswith(suffixes)), None)
+    if inside is None:
+        return None
+    if held.is_folder:
+        return f"a file of another program is in it: pass {shell_word(f'{held.path}/{inside}')}"
+    return f"a file of another program is in it: unpack it, and pass {shell_word(inside)}"
 
 
 class BundleArrays(StoredArrays):

@@ -105,6 +105,28 @@ def test_a_foreign_bundle_is_read(tmp_path):
 # -- errors about what is there
 
 
+def test_a_file_of_another_program_beside_its_settings(tmp_path):
+    names = ["config.json", "arrays.npz"]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("{}")
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
+        for name in [*names, "model.weights.h5"]:
+            archive.writestr(name, "{}")
+    with refused(SerializationError, "NQX401") as lost:
+        bundle.read(folder)
+    assert lost.value.diagnostics[0].hint is None
+    (folder / "model.weights.h5").touch()
+    for path, inside in [
+        (folder, folder / "model.weights.h5"),
+        (tmp_path / "model.keras", "unpack it, and pass model.weights.h5"),
+    ]:
+        with refused(SerializationError, "NQX401") as caught:
+            bundle.read(path)
+        assert str(inside) in caught.value.diagnostics[0].hint
+
+
 def test_nothing_there(tmp_path):
     for call in (bundle.read, bundle.read_manifest, bundle.seal):
         with pytest.raises(FileNotFoundError) as caught:
