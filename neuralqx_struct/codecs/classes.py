@@ -27,7 +27,7 @@ import numpy as np
 
 from neuralqx_struct.codecs.external import EXTERNAL_CODEC, given_value
 from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, unsaveable
-from neuralqx_struct.codecs.remedies import known_remedy
+from neuralqx_struct.codecs.remedies import remedy_for_code
 from neuralqx_struct.errors import (
     Diagnostic,
     Hint,
@@ -160,7 +160,7 @@ def reachable_ref(cls: type) -> str:
 
 def refuse_code(value: Any) -> None:
     """Raises SerializationError for an object of a library that consists of functions in part."""
-    remedy = known_remedy(type(value))
+    remedy = remedy_for_code(type(value))
     if remedy is not None:
         name = type(value).__qualname__
         message = f"expected a value that can be saved, got a {name}, which is code in part"

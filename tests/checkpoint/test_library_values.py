@@ -1,5 +1,6 @@
 """Values of the libraries around JAX are saved as what they are, or refused with what to do instead."""
 
+import argparse
 import collections
 import dataclasses
 import functools
@@ -7,6 +8,7 @@ import inspect
 import logging
 import sys
 
+import attrs
 import equinox as eqx
 import flax.core
 import flax.linen as nn
@@ -15,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pydantic
 import pytest
 from flax import nnx
 from flax.training.train_state import TrainState
@@ -117,6 +120,10 @@ class Keeper:
         return self.held
 
 
+class Checked(pydantic.BaseModel):
+    x: int
+
+
 @jax.tree_util.register_pytree_node_class
 class Exact:
     def __init__(self, w):
@@ -147,6 +154,12 @@ REFUSED = {
     "partition": (jax.sharding.PartitionSpec("x"), "tuple(spec)"),
     "structure of what takes no 0": (jax.tree.structure(Exact(np.ones(2))), "a tree of that"),
     "random numbers": (np.random.default_rng(), "bit_generator.state"),
+    "old random numbers": (np.random.RandomState(1), "get_state()"),
+    "arguments": (argparse.Namespace(x=1), "vars(value)"),
+    "settings of pydantic": (Checked(x=1), "model_dump()"),
+    "attrs": (attrs.make_class("Attrs", ["x"])(1), "register_attrs_type"),
+    "view": (memoryview(b"x"), "bytes(value)"),
+    "sharding": (jax.sharding.SingleDeviceSharding(jax.devices()[0]), "shardings="),
     "shape": (jax.ShapeDtypeStruct((2,), np.float32), "abstract=True"),
 }
 
