@@ -31,6 +31,7 @@ _REMEDIES: Mapping[str, str] = {
     "builtins:memoryview": "save bytes(value)",
     "decimal:Decimal": "save str(value) and make the number of it with a converter",
     "fractions:Fraction": "save value.as_integer_ratio() and make the number of it with a converter",
+    "jax._src.core:Ref": "save ref[...], and make a Ref of it with jax.new_ref after loading",
     "jax:P": _ITS_SPEC,
     "jax:ShapeDtypeStruct": "save arrays; shapes and dtypes alone are what load(path, abstract=True) gives",
     "jax.sharding:PartitionSpec": _ITS_SPEC,  # its name before JAX 0.10.2

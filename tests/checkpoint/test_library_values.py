@@ -159,6 +159,7 @@ REFUSED = {
     "settings of pydantic": (Checked(x=1), "model_dump()"),
     "attrs": (attrs.make_class("Attrs", ["x"])(1), "register_attrs_type"),
     "view": (memoryview(b"x"), "bytes(value)"),
+    "reference": (jax.new_ref(jnp.ones(2)), "ref[...]"),
     "sharding": (jax.sharding.SingleDeviceSharding(jax.devices()[0]), "shardings="),
     "shape": (jax.ShapeDtypeStruct((2,), np.float32), "abstract=True"),
 }
