@@ -319,8 +319,14 @@ def each_checkpoint(
         dry_run: Nothing is written.
         workers: How many checkpoints are under way at a time: the disk flushes the files of one while another is read.
         progress: Called with checkpoints done and checkpoints in all.
+
+    Raises:
+        SerializationError: The folder of the results is named as a zip.
     """
     every = [*found]
+    if out.suffix == ".zip":
+        message = "expected a folder for the results of a run, got the name of a zip"
+        raise SerializationError(message, code="NQX614", file=str(out), hint="leave out .zip")
     steps = {each.name: _step_of(each) for each in every}
     batches: list[tuple[str | None, list[Found]]] = []
     for step, group in groupby(every, lambda each: steps[each.name]):

@@ -486,7 +486,7 @@ def _format_of(out: Place, max_shard_size: int | None) -> str | None:
 
 def _refuse_target(wanted: str | None, out: Place) -> None:
     if wanted is not None:
-        message = f"expected a bundle as target, got {str(out)!r}"
+        message = f"expected a bundle as target, got {wanted} files at {str(out)!r}"
         hint = "a foreign file becomes a bundle first; the bundle then becomes another file"
         raise SerializationError(message, code="NQX614", hint=hint)
 

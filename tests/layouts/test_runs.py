@@ -274,6 +274,7 @@ def test_a_step_of_several_trees_is_taken_whole_or_not_at_all():
     [
         ({}, "NQX401"),
         ({"schema": "schemas/net", "out": "out.npz"}, "NQX614"),
+        ({"schema": "schemas/net", "out": "out.zip"}, "NQX614"),
         ({"schema": "schemas/net", "out": "run/new"}, "NQX431"),
         ({"schema": "schemas/net", "out": "run"}, "NQX431"),
     ],

@@ -192,6 +192,11 @@ def test_wrong_folders_are_told(run, tmp_path, where, out, code):
         migrate_all(tmp_path / where, tmp_path / out)
 
 
+def test_the_results_of_a_run_are_a_folder(run, tmp_path):
+    with refused(s.SerializationError, "NQX614", tmp_path / "out.zip"):
+        migrate_all(run, tmp_path / "out.zip")
+
+
 def test_what_counts_as_a_bundle(run):
     assert [p.name for p in bundles_in(run)] == [
         "step_4.zip",
