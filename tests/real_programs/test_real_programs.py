@@ -70,6 +70,8 @@ PROGRAMS = (
     Program("NetKet, RBM", "netket_states", ("RBM",), alone=True, needs="netket"),
     Program("NetKet, autoregressive", "netket_states", ("autoregressive",), alone=True, needs="netket"),
     Program("NetKet, infidelity driver", "netket_states", ("infidelity",), alone=True, needs="netket"),
+    Program("NumPyro, `SVI` with its own Adam", "numpyro_svi", needs="numpyro"),
+    Program("BlackJAX, NUTS", "blackjax_nuts", needs="blackjax"),
     Program("pool of spawned workers", "worker_pool", alone=True),
     Program("notebook whose cells run twice", "notebook", needs="nbclient"),
 )  # fmt: skip
