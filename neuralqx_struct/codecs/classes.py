@@ -25,7 +25,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from neuralqx_struct.codecs.external import EXTERNAL_CODEC, given_value
+from neuralqx_struct.codecs.external import EXTERNAL_CODEC, given_value, value_in_like
 from neuralqx_struct.codecs.nodes import Codec, Codecs, Decoder, Encoder, unsaveable
 from neuralqx_struct.codecs.remedies import remedy_for_code
 from neuralqx_struct.errors import (
@@ -269,11 +269,30 @@ def _decode_dataclass(node: Members, decoder: ClassDecoder) -> Any:
         message = f"expected {expected}, got {node['type']}, which derives from a builtin type"
         hint = "register the type with register_pytree_type, and save it again"
         raise SerializationError(message, code="NQX414", hint=hint)
+    unset = _unset_in_like(cls, values, decoder)
     for name, value in values.items():
-        object.__setattr__(instance, name, value)
+        if name not in unset:
+            object.__setattr__(instance, name, value)
     if isinstance(getattr(cls, "__wrapped__", None), property):
         return _with_names(instance)
     return instance
+
+
+def _unset_in_like(cls: type, values: Mapping[str, Any], decoder: ClassDecoder) -> set[str]:
+    """The fields whose value ``like`` has from its class alone, and which have that value here, too.
+
+    Equinox tells them from fields with such a value of their own, where an ``__init__`` sets a field in some cases.
+    """
+    defaults = {name: getattr(cls, name) for name in values if hasattr(cls, name)}
+    held = value_in_like(decoder) if defaults else ()
+    if not held or type(held[0]) is not cls:
+        return set()
+    own = getattr(held[0], "__dict__", defaults)
+    return {
+        name
+        for name, default in defaults.items()
+        if name not in own and type(values[name]) is type(default) and values[name] == default
+    }
 
 
 def _with_names(wrapper: Any) -> Any:

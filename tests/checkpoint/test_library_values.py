@@ -58,6 +58,21 @@ NET = Net(nnx.Rngs(0))
 GRAPH, STATE = nnx.split(NET)
 NORM, NORM_STATE = eqx.nn.make_with_state(eqx.nn.BatchNorm)(3, "b", mode="batch")
 PARAMS = {"w": jnp.ones(3), "b": jnp.zeros((), jnp.bfloat16)}
+
+
+class Sometimes(eqx.Module):
+    w: jax.Array
+    norm: eqx.nn.LayerNorm | None = None
+    scale: float = eqx.field(static=True, default=1.0)
+
+    def __init__(self, w, norm=None, scale=None):
+        self.w = w
+        if norm is not None:
+            self.norm = norm
+        if scale is not None:
+            self.scale = scale
+
+
 KEY = jax.random.key(0)
 MODEL = eqx.nn.Linear(2, 2, key=KEY)
 OPTIMISER = optax.chain(optax.clip(1.0), optax.adamw(1e-3), optax.ema(0.9))
@@ -242,6 +257,14 @@ def test_a_module_with_shared_weights_and_one_under_jit_load_like_new_ones(tmp_p
     assert jax.tree.structure((tied, jitted)) == jax.tree.structure(fresh)
     assert np.array_equal(tied()[1].weight, model[0]()[0].weight)
     assert np.array_equal(jitted(jnp.ones(2)), model[1](jnp.ones(2)))
+
+
+@every("given", [{}, {"norm": eqx.nn.LayerNorm(2)}, {"scale": 1.0}, {"scale": 2.0}])
+def test_a_module_that_sets_a_field_in_some_cases_loads_like_a_new_one(given, tmp_path):
+    model, fresh = (Sometimes(jnp.full(2, seed), **given) for seed in (1.0, 0.0))
+    again = s.load(s.export([model], tmp_path / "ckpt"), like=[fresh])
+    assert jax.tree.structure(again) == jax.tree.structure([fresh])
+    assert eqx.tree_equal(again, [model])
 
 
 def test_a_bundle_without_the_code_of_a_module_loads_like_a_new_one(tmp_path):
