@@ -16,8 +16,8 @@ import builtins
 import dataclasses
 import enum
 import functools
+import inspect
 import operator
-import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -269,41 +269,28 @@ def _decode_dataclass(node: Members, decoder: ClassDecoder) -> Any:
         message = f"expected {expected}, got {node['type']}, which derives from a builtin type"
         hint = "register the type with register_pytree_type, and save it again"
         raise SerializationError(message, code="NQX414", hint=hint)
-    unset = _unset_in_like(cls, values, decoder)
+    held = value_in_like(decoder)
+    own: Mapping[str, Any] = values
+    if held and type(held[0]) is cls:
+        own = getattr(held[0], "__dict__", {})
     for name, value in values.items():
-        if name not in unset:
+        if name in own or not _is_default(cls, name, value):
             object.__setattr__(instance, name, value)
-    if isinstance(getattr(cls, "__wrapped__", None), property):
-        return _with_names(instance)
+    for name in own.keys() - values.keys():
+        if name.startswith("__"):
+            object.__setattr__(instance, name, own[name])
     return instance
 
 
-def _unset_in_like(cls: type, values: Mapping[str, Any], decoder: ClassDecoder) -> set[str]:
-    """The fields whose value ``like`` has from its class alone, and which have that value here, too.
+def _is_default(cls: type, name: str, value: Any) -> bool:
+    """True if an instance would have this value from its class alone.
 
-    Equinox tells them from fields with such a value of their own, where an ``__init__`` sets a field in some cases.
+    Equinox tells such a field from one with the same value of its own, where an ``__init__`` sets it in some cases. It also
+    sees what ``filter_vmap`` and typing keep beside the fields, such as ``__name__``. So both are as in ``like``.
     """
-    defaults = {name: getattr(cls, name) for name in values if hasattr(cls, name)}
-    held = value_in_like(decoder) if defaults else ()
-    if not held or type(held[0]) is not cls:
-        return set()
-    own = getattr(held[0], "__dict__", defaults)
-    return {
-        name
-        for name, default in defaults.items()
-        if name not in own and type(values[name]) is type(default) and values[name] == default
-    }
-
-
-def _with_names(wrapper: Any) -> Any:
-    """A wrapper of Equinox, such as of ``filter_vmap``, with the name and text of what it wraps, which are in its auxiliary data."""
-    equinox = sys.modules.get("equinox")
-    if equinox is None or not isinstance(wrapper, equinox.Module):
-        return wrapper
-    try:
-        return equinox.module_update_wrapper(wrapper)
-    except Exception:  # noqa: BLE001 - a part of it was loaded, which wraps nothing yet
-        return wrapper
+    default = getattr(cls, name, inspect.Parameter.empty)
+    plain = type(value) is type(default) and not isinstance(value, (np.ndarray, jax.Array))
+    return plain and bool(value == default)
 
 
 def _blank(cls: type) -> Any:

@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import sys
+from typing import Generic, TypeVar
 
 import attrs
 import equinox as eqx
@@ -26,6 +27,8 @@ from jax.example_libraries import optimizers
 import neuralqx_struct as s
 from neuralqx_struct.trees import leaves_with_paths
 from tests.builders import every, refused
+
+T = TypeVar("T")
 
 
 class Holder(s.Struct):
@@ -58,6 +61,10 @@ NET = Net(nnx.Rngs(0))
 GRAPH, STATE = nnx.split(NET)
 NORM, NORM_STATE = eqx.nn.make_with_state(eqx.nn.BatchNorm)(3, "b", mode="batch")
 PARAMS = {"w": jnp.ones(3), "b": jnp.zeros((), jnp.bfloat16)}
+
+
+class Box(eqx.Module, Generic[T]):
+    held: T
 
 
 class Sometimes(eqx.Module):
@@ -93,7 +100,6 @@ VALUES = {
     "partial": jax.tree_util.Partial(jnp.multiply, jnp.ones(2), 3),
     "state of an optimiser of JAX": optimizers.adam(0.1)[0](PARAMS),
     "structure": jax.tree.structure({"a": (1, None), "model": MODEL, "struct": Holder(2)}),
-    "vectorised module": eqx.filter_vmap(MODEL),
 }
 
 
@@ -244,19 +250,22 @@ def test_a_module_of_equinox_loads_like_a_new_one(tmp_path):
     assert again["model"].final_activation is fresh.final_activation
 
 
-def test_a_module_with_shared_weights_and_one_under_jit_load_like_new_ones(tmp_path):
+def test_wrapped_modules_and_shared_weights_load_like_new_ones(tmp_path):
     def new(seed):
         table, last = eqx.nn.Embedding(4, 2, key=jax.random.key(seed)), eqx.nn.Linear(2, 4, key=KEY)
         tied = eqx.nn.Shared(
             (table, last), lambda both: both[1].weight, lambda both: both[0].weight
         )
-        return tied, eqx.filter_jit(eqx.nn.Linear(2, 4, key=jax.random.key(seed)))
+        layer = eqx.nn.Linear(2, 4, key=jax.random.key(seed))
+        return tied, eqx.filter_jit(layer), eqx.filter_vmap(layer), Box[int](seed)
 
     model, fresh = new(0), new(1)
-    tied, jitted = s.load(s.export(model, tmp_path / "ckpt"), like=fresh)
-    assert jax.tree.structure((tied, jitted)) == jax.tree.structure(fresh)
+    again = s.load(s.export(model, tmp_path / "ckpt"), like=fresh)
+    assert jax.tree.structure(again) == jax.tree.structure(fresh)
+    tied, jitted, mapped, box = again
     assert np.array_equal(tied()[1].weight, model[0]()[0].weight)
     assert np.array_equal(jitted(jnp.ones(2)), model[1](jnp.ones(2)))
+    assert np.array_equal(mapped(jnp.ones((1, 2))), model[2](jnp.ones((1, 2)))) and box.held == 0
 
 
 @every("given", [{}, {"norm": eqx.nn.LayerNorm(2)}, {"scale": 1.0}, {"scale": 2.0}])
