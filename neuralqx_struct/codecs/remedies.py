@@ -80,5 +80,9 @@ def remedy_for(value: Any) -> str:
         return "register its class with register_attrs_type"
     for base in _BUILTINS:
         if isinstance(value, base):
-            return f"save {base.__name__}(value) and make the {type(value).__name__} of it with a converter"
-    return REMEDY
+            return _by(base, value)
+    return _by(dict, value) if isinstance(value, Mapping) else REMEDY
+
+
+def _by(base: type, value: Any) -> str:
+    return f"save {base.__name__}(value) and make the {type(value).__name__} of it with a converter"

@@ -179,6 +179,7 @@ REFUSED = {
     "arguments": (argparse.Namespace(x=1), "vars(value)"),
     "settings of pydantic": (Checked(x=1), "model_dump()"),
     "attrs": (attrs.make_class("Attrs", ["x"])(1), "register_attrs_type"),
+    "mapping": (collections.UserDict(a=1), "dict(value)"),
     "view": (memoryview(b"x"), "bytes(value)"),
     "reference": (jax.new_ref(jnp.ones(2)), "ref[...]"),
     "sharding": (jax.sharding.SingleDeviceSharding(jax.devices()[0]), "shardings="),
