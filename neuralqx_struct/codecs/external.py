@@ -52,7 +52,7 @@ _METHODS = (types.MethodType, types.BuiltinFunctionType)
 #: Classes of libraries whose instances are code: the package, and the class or one that it derives from. Their modules have
 #: moved between releases.
 _LIBRARY_CODE = {
-    ("equinox", "SharedNode"),
+    ("equinox.nn", "SharedNode"),
     ("flax.linen", "Module"),
     ("flax.nnx", "GraphDef"),
     ("optax", "GradientTransformation"),
