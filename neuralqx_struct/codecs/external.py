@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax.tree_util import default_registry
+from jax.tree_util import PyTreeDef, default_registry
 
 from neuralqx_struct.codecs.nodes import Codec, Encoder
 from neuralqx_struct.errors import Diagnostic, SerializationError, printable
@@ -207,7 +207,14 @@ def value_at(value: Any, path: Path) -> tuple[Any, ...]:
     return (value,)
 
 
+def tree_of(structure: PyTreeDef) -> Any:
+    """The tree of a structure, with 0 for each leaf, as which it is saved."""
+    return structure.unflatten([0] * structure.num_leaves)
+
+
 def _inside(value: Any, part: Hashable) -> Any:
+    if isinstance(value, PyTreeDef):
+        value = tree_of(value)
     if isinstance(part, FieldName):
         return getattr(value, part)
     if isinstance(value, (Mapping, Sequence)):

@@ -25,7 +25,13 @@ from neuralqx_struct.codecs.classes import (
     reachable_ref,
     refuse_code,
 )
-from neuralqx_struct.codecs.external import AUX, child_keys, decode_member, given_or_default
+from neuralqx_struct.codecs.external import (
+    AUX,
+    child_keys,
+    decode_member,
+    given_or_default,
+    tree_of,
+)
 from neuralqx_struct.codecs.nodes import Codec, Encoder, unsaveable
 from neuralqx_struct.documents.bound import bound_document
 from neuralqx_struct.errors import (
@@ -130,9 +136,8 @@ def _flattens(cls: type) -> bool:
 
 
 def _encode_structure(value: PyTreeDef, encoder: StructEncoder) -> Members:
-    """Encodes the structure of a tree as a tree of zeros."""
     try:
-        tree = value.unflatten([0] * value.num_leaves)
+        tree = tree_of(value)
         kept = jax.tree_util.tree_structure(tree) == value
     except Exception:  # noqa: BLE001 - code of the user, which may refuse 0
         kept = False

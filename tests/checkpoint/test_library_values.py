@@ -277,6 +277,12 @@ def test_a_module_that_sets_a_field_in_some_cases_loads_like_a_new_one(given, tm
     assert eqx.tree_equal(again, [model])
 
 
+def test_code_in_the_structure_of_a_tree_is_that_of_like(tmp_path):
+    structure = jax.tree.structure(Dense(jnp.ones(2), own))
+    again = s.load(s.export([structure], tmp_path / "ckpt"), like=[structure])
+    assert again == [structure]
+
+
 def test_a_bundle_without_the_code_of_a_module_loads_like_a_new_one(tmp_path):
     model, fresh = (eqx.nn.MLP(2, 1, 8, 2, key=jax.random.key(seed)) for seed in (0, 1))
     path = s.export({"model": eqx.filter(model, eqx.is_array)}, tmp_path / "ckpt")
