@@ -93,6 +93,7 @@ def test_the_seeds_have_every_kind_of_edit():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # minutes each, and more on a busy machine
 @pytest.mark.parametrize("first", [*range(0, 300, 100), *range(1000, 3000, 100)])
 def test_thousands_of_histories(tmp_path, first):
     check(tmp_path, range(first, first + 100))
