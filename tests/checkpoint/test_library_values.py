@@ -67,6 +67,15 @@ class Box(eqx.Module, Generic[T]):
     held: T
 
 
+def own(x):
+    return x
+
+
+@dataclasses.dataclass
+class Made:
+    code: object = dataclasses.field(default_factory=lambda: own)
+
+
 class Sometimes(eqx.Module):
     w: jax.Array
     norm: eqx.nn.LayerNorm | None = None
@@ -187,10 +196,6 @@ REFUSED = {
 }
 
 
-def own(x):
-    return x
-
-
 # Values that are no data, and their names in the manifest.
 EXTERNAL = {
     "nnx graph": (GRAPH, "flax.nnx.graphlib:GraphDef"),
@@ -275,6 +280,16 @@ def test_a_module_that_sets_a_field_in_some_cases_loads_like_a_new_one(given, tm
     again = s.load(s.export([model], tmp_path / "ckpt"), like=[fresh])
     assert jax.tree.structure(again) == jax.tree.structure([fresh])
     assert eqx.tree_equal(again, [model])
+
+
+def test_code_in_auxiliary_data_is_that_of_like(tmp_path):
+    model, fresh = (jax.tree_util.Partial(own, jnp.full(2, seed)) for seed in (1, 0))
+    again = s.load(s.export([model], tmp_path / "ckpt"), like=[fresh])
+    assert again[0].func is own and np.array_equal(again[0].args[0], [1, 1])
+
+
+def test_code_of_a_field_with_a_factory_is_made_again(tmp_path):
+    assert s.load(s.export(Made(), tmp_path / "ckpt")).code is own
 
 
 def test_code_in_the_structure_of_a_tree_is_that_of_like(tmp_path):
