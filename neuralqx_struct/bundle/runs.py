@@ -323,10 +323,10 @@ def each_checkpoint(
     Raises:
         SerializationError: The folder of the results is named as a zip.
     """
-    every = [*found]
     if out.suffix == ".zip":
         message = "expected a folder for the results of a run, got the name of a zip"
         raise SerializationError(message, code="NQX614", file=str(out), hint="leave out .zip")
+    every = [*found]
     steps = {each.name: _step_of(each) for each in every}
     batches: list[tuple[str | None, list[Found]]] = []
     for step, group in groupby(every, lambda each: steps[each.name]):

@@ -394,16 +394,15 @@ def _without_manifest(held: Opened) -> SerializationError:
 
 def _foreign_inside(held: Opened, names: list[str]) -> str | None:
     """The fix for a folder or zip with a file of another program in it, as ``.keras`` files are; None without one."""
-    from neuralqx_struct.formats import FORMATS  # only for this message
+    from neuralqx_struct.formats import has_suffix  # only for this message
 
-    suffixes = tuple(each.suffix for each in FORMATS.values() if each.suffix)
     others = (name for name in names if not name.startswith("arrays"))  # of a lost manifest
-    inside = next((name for name in others if name.endswith(suffixes)), None)
+    inside = next(filter(has_suffix, others), None)
     if inside is None:
         return None
-    if held.is_folder:
-        return f"a file of another program is in it: pass {shell_word(f'{held.path}/{inside}')}"
-    return f"a file of another program is in it: unpack it, and pass {shell_word(inside)}"
+    first = "" if held.is_folder else "unpack it; "
+    path = f"{held.path}/{inside}" if held.is_folder else inside
+    return f"{first}`neuralqx-struct infer {shell_word(path)}` drafts a schema for the file of another program in it"
 
 
 class BundleArrays(StoredArrays):

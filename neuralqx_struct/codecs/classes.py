@@ -16,7 +16,6 @@ import builtins
 import dataclasses
 import enum
 import functools
-import inspect
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -288,7 +287,7 @@ def _is_default(cls: type, name: str, value: Any) -> bool:
     Equinox tells such a field from one with the same value of its own, where an ``__init__`` sets it in some cases. It also
     sees what ``filter_vmap`` and typing keep beside the fields, such as ``__name__``. So both are as in ``like``.
     """
-    default = getattr(cls, name, inspect.Parameter.empty)
+    default = getattr(cls, name, dataclasses.MISSING)
     plain = type(value) is type(default) and not isinstance(value, (np.ndarray, jax.Array))
     return plain and bool(value == default)
 

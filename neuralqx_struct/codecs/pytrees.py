@@ -152,22 +152,14 @@ def _encode_structure(value: PyTreeDef, encoder: StructEncoder) -> Members:
 
 #: The public name of the class of structures; its module in jaxlib has had others.
 _STRUCTURE_REF = "jax.tree_util:PyTreeDef"
-_STRUCTURE = PyTreeSpec(
-    PyTreeDef,
-    flatten=lambda value: ((), value),
-    unflatten=lambda value, _: value,
-    deserializer=jax.tree_util.tree_structure,
-)
 
 
 def registered_spec(node: Members, decoder: ClassDecoder) -> PyTreeSpec:
-    """The registration of the class of a node; that of structures is known to this module alone.
+    """The registration of the class of a node.
 
     Raises:
         UntrustedError: No such class is known here.
     """
-    if (node["type"], node["mode"]) == (_STRUCTURE_REF, "serializer"):
-        return _STRUCTURE
     fits = _flattens if node["mode"] == "flatten" else _is_registered
     cls = decoder.resolve(node["type"], "a class that is registered as a pytree", fits)
     spec = pytree_spec(cls)
@@ -179,8 +171,11 @@ def registered_spec(node: Members, decoder: ClassDecoder) -> PyTreeSpec:
 
 
 def _decode_registered(node: Members, decoder: ClassDecoder) -> Any:
-    spec = registered_spec(node, decoder)
     problems = len(decoder.problems)
+    if (node["type"], node["mode"]) == (_STRUCTURE_REF, "serializer"):
+        make = jax.tree_util.tree_structure
+        return _made(decoder, problems, make, decoder.decode(node["payload"]))
+    spec = registered_spec(node, decoder)
     two = spec.deserializer is not None and spec.deserializer_takes_children
     if node["mode"] == "flatten":
         aux = decoder.decode(node["aux"], AUX)

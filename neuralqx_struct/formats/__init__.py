@@ -146,8 +146,12 @@ def is_foreign(path: str | Place) -> bool:
 def _is_foreign_remote(place: RemotePath) -> bool:
     if place.suffix.lower() == ".zip" or place.name == MANIFEST:
         return False
-    named = any(each.suffix and place.name.endswith(each.suffix) for each in FORMATS.values())
-    return named or not (place / MANIFEST).is_file()
+    return has_suffix(place.name) or not (place / MANIFEST).is_file()
+
+
+def has_suffix(name: str) -> bool:
+    """True for a name with the suffix of a kind of foreign files."""
+    return any(each.suffix and name.endswith(each.suffix) for each in FORMATS.values())
 
 
 def opened(

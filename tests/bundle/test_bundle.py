@@ -120,7 +120,7 @@ def test_a_file_of_another_program_beside_its_settings(tmp_path):
     (folder / "model.weights.h5").touch()
     for path, inside in [
         (folder, folder / "model.weights.h5"),
-        (tmp_path / "model.keras", "unpack it, and pass model.weights.h5"),
+        (tmp_path / "model.keras", "infer model.weights.h5"),
     ]:
         with refused(SerializationError, "NQX401") as caught:
             bundle.read(path)
