@@ -58,8 +58,9 @@ _EXACT: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__),
     (bytes, bytes.__bytes__),
 )
-# Exceptions of operators of numbers and arrays; RuntimeWarning where warnings are errors.
-_FAILURES = (ArithmeticError, TypeError, ValueError, RuntimeWarning)
+# Exceptions of operators of numbers and arrays: of random keys what JAX defines for numbers alone; RuntimeWarning where warnings
+# are errors.
+_FAILURES = (ArithmeticError, TypeError, ValueError, NotImplementedError, RuntimeWarning)
 
 
 def evaluate(expression: Expression, names: Mapping[str, Any], *, budget: Steps = MOST) -> Any:

@@ -312,8 +312,6 @@ def calculated(record: Operator, *operands: Any) -> Any:
 
     with np.errstate(all="ignore"):
         result = np.asarray(record.apply(*values))
-    if result.shape == ():
-        return result.item()
     return Exact(result, _dtype_of(arrays), _library_of(*arrays), most)
 
 
@@ -440,10 +438,7 @@ def _near(value: Any) -> Any:
         return value
     import numpy as np
 
-    try:
-        return np.asarray(value)
-    except (TypeError, RuntimeError):  # a tracer
-        return value
+    return np.asarray(value)
 
 
 def _delivered(value: Any) -> Any:
@@ -511,7 +506,9 @@ def _library_of(*operands: Any) -> Any:
 
 def _of_library(result: Any, *operands: Any) -> Any:
     """A result of numpy that becomes an array of the library of the operands when it is delivered."""
+    if not type(result).__module__.startswith(("numpy", "ml_dtypes")):
+        return result
     library = _library_of(*operands)
-    if library is None or not type(result).__module__.startswith(("numpy", "ml_dtypes")):
+    if library is None:
         return result
     return Exact(sys.modules["numpy"].asarray(result), result.dtype, library)

@@ -109,6 +109,8 @@ def test_leaves_of_all_kinds_are_arguments_or_part_of_the_function(tmp_path):
         "text": "times",
         "params": s.Params({("a", "b"): s.Param(np.arange(3.0))}),
         "inf": float("inf"),
+        "large": 2**70,  # JAX has no arrays of these two
+        "words": np.array(["a"]),
     }
 
     def f(state, x, op):
@@ -125,7 +127,8 @@ def test_leaves_of_all_kinds_are_arguments_or_part_of_the_function(tmp_path):
         )
 
     kept = s.replay(f, state, jnp.ones(2), {"op": "times"})
-    assert "$['text']" not in kept.arguments and "$['n']" in kept.arguments
+    assert not {"$['text']", "$['large']", "$['words']"} & {*kept.arguments}
+    assert "$['n']" in kept.arguments
     path = s.export(state, tmp_path / "ckpt", replay={"f": kept})
     found = s.replayed(path)
     assert found.exact and len(found.outputs) == 6
@@ -262,6 +265,23 @@ def test_what_is_no_number_is_equal_in_its_own_place_alone(tmp_path, value):
     assert not s.replayed(moved, rtol=10.0).equal
 
 
+def test_another_type_than_that_of_the_golden_output_is_no_match(tmp_path):
+    state = net()
+    kept = {
+        "f": s.replay(lambda net, x: log_psi(net, x)["log"], state, X),
+        "g": s.replay(lambda net, x: jnp.asarray(log_psi(net, x)["log"], "float16"), state, X),
+    }
+    path = s.export(state, tmp_path / "a", replay=kept)
+    with_record(path, lambda records: records["f"].update(outputs=records["g"]["outputs"]))
+    with_record(path, lambda records: records["f"].update(platform="tpu", names=["f"]))
+    found = s.replayed(path)
+    first = found.outputs[0]
+    assert (first.type, first.got) == ("float16[2]", "float32[2]") and first.different is None
+    assert not found.equal and [each.path for each in found.findings] == ["f"]
+    lines = str(found).splitlines()
+    assert "float32[2]" in lines[0] and {"tpu,", "cpu"} <= set(lines[-1].split())
+
+
 def test_a_state_above_the_limits_needs_them_in_the_reader_too(tmp_path):
     limits = Limits(depth=900)
     state = {"w": jnp.ones(2)}
@@ -302,6 +322,12 @@ def test_a_record_that_cannot_be_run_is_refused(tmp_path, how):
     path = written(tmp_path / "ckpt")
     with_record(path, lambda records: records["log_psi"].update(DAMAGE[how]))
     assert codes(path) == ["NQX436"]
+
+
+def test_arrays_of_a_newer_version_are_named(tmp_path):
+    path = written(tmp_path / "ckpt")
+    with_record(path, lambda records: records["log_psi"]["outputs"].update(version=2))
+    assert codes(path) == ["NQX402"]
 
 
 def test_a_record_that_is_no_object_is_refused(tmp_path):
@@ -349,6 +375,11 @@ REFUSED = {
 def test_a_function_that_cannot_be_written_is_refused(why):
     with refused(s.SerializationError, "NQX430"):
         s.replay(REFUSED[why], net(), X)
+
+
+def test_an_error_of_this_package_in_a_function_is_its_own(tmp_path):
+    with refused(s.SerializationError, "NQX401", "ckpt"):
+        s.replay(lambda state, x: state.scale * s.load(tmp_path / "ckpt") * x, net(), X)
 
 
 def test_a_function_of_what_is_not_saved_is_refused(tmp_path):

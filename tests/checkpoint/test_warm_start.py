@@ -69,6 +69,12 @@ def test_sizes_are_adapted_by_rules(how, old, new, total, tmp_path):
         s.warm_start(path, {"embed": fresh(words=(5, 2))}, rules)
 
 
+def test_shapes_without_values_have_nothing_to_pad_with(tmp_path):
+    path = s.export(arrays(w=(2,)), tmp_path / "ckpt")
+    with refused(s.SerializationError, "NQX414", "w", "float32[3]"):
+        s.warm_start(path, jax.eval_shape(lambda: fresh(w=(3,))), {"sizes": {"w": "pad"}})
+
+
 def test_rules_that_match_nothing_are_errors(tmp_path):
     path = s.export(arrays(w=(2,)), tmp_path / "ckpt")
     rules = {"paths": {"hed": None, "w": "v"}, "sizes": {"q": "pad"}}
@@ -152,8 +158,9 @@ def test_dtypes_and_shardings_are_those_of_the_model(tmp_path):
 def test_numbers_of_python_and_arrays_without_axes_are_alike(tmp_path):
     stored = {"step": jnp.int32(7), "rate": 0.5, "key": jax.random.key(3)}
     path = s.export(stored, tmp_path / "ckpt")
-    like = {"step": 0, "rate": jnp.zeros(()), "key": jax.random.key(0)}
+    like = {"step": np.int64(0), "rate": jnp.zeros(()), "key": jax.random.key(0)}
     model, receipt = s.warm_start(path, like)
+    assert type(model["step"]) is np.int64
     assert (model["step"], float(model["rate"])) == (7, 0.5) and len(receipt.loaded) == 3
     assert jax.random.key_data(model["key"]).tolist() == jax.random.key_data(stored["key"]).tolist()
 

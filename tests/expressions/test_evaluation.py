@@ -372,6 +372,22 @@ def test_the_size_of_a_struct_is_that_of_all_its_arrays():
         evaluate(parse("size(x)"), {"x": Inner})
 
 
+def test_the_size_of_very_deep_structs_is_refused():
+    class Nest(Struct):
+        inner: Any = None
+
+    struct, nest = None, 1
+    for _ in range(60):
+        struct, nest = Nest(inner=struct), [nest]
+    for deep in (struct, Nest(inner=nest), nest):
+        assert codes("size(x)", {"x": deep}) == ["NQX115"]
+
+
+def test_arrays_without_axes_are_numbers_in_sequences():
+    pair = [np.float32(0.5), np.array(1.5)]
+    assert value("pair == [0.5, 1.5]", pair=pair) and value("max(pair)", pair=pair) == 1.5
+
+
 def test_isfinite_asks_the_library_of_the_array_or_compares():
     class Old:
         """An array of a library without namespaces, such as numpy 1.26."""

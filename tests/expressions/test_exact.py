@@ -105,6 +105,19 @@ def test_comparisons_with_a_number(array, number, symbol, first):
     assert evaluate(parse(f"all({text})"), {"x": held(holder, items), "c": number}) is all(expected)
 
 
+@every("symbol", COMPARISONS)
+def test_no_whole_number_is_a_fraction_and_no_float_a_number_between_two(symbol):
+    op = COMPARISONS[symbol]
+    floats = [2.0**53, -(2.0**53), 1.0, 1e300]
+    for items, numbers in (
+        ([5, 6], [5.5, -5.5]),
+        (floats, [2**53 + 1, -(2**53) - 1, 2**53 - 1, 10**400, -(10**400)]),
+    ):
+        for number in numbers:
+            value = evaluate(parse(f"x {symbol} c"), {"x": np.array(items), "c": number})
+            assert plain(value) == [op(item, number) for item in items]
+
+
 @given(
     st.integers(1, 3).flatmap(lambda n: st.tuples(arrays(count=n), arrays(count=n))),
     st.sampled_from([*COMPARISONS]),
@@ -241,6 +254,50 @@ def test_whole_numbers_beside_floats():
         )
     big = np.array([2**53 + 1])
     assert evaluate(parse("all(i > f)"), {"i": big, "f": np.array([2.0**53])})
+
+
+def test_floats_of_several_dtypes():
+    for convert in (np.asarray, jnp.asarray):
+        names = {"h": convert(np.array([1.5, 2.5], "f2")), "f": convert(np.array([1.5, 0.1], "f4"))}
+        assert evaluate(parse("h == f"), names).tolist() == [True, False]
+        assert str(evaluate(parse("h + f"), names).dtype) == "float32"
+        assert evaluate(parse("rate in [0.5, 0.1]"), {"rate": names["f"][1:].reshape(())})
+    keys = jax.random.split(jax.random.key(0))
+    assert evaluate(parse("all(keys == keys)"), {"keys": keys})
+    for text in ("max(keys)", "sum(keys)", "all(keys)", "isfinite(keys)", "keys + 1"):
+        with refused(SchemaError, "NQX115", text):
+            evaluate(parse(text), {"keys": keys})
+
+
+def test_results_that_no_dtype_holds_are_refused():
+    x = np.array([1, 2])
+    for text in ("x // 0", "x % z", "7 // z", "x / z"):
+        with refused(SchemaError, "NQX115", text):
+            evaluate(parse(text), {"x": x, "z": np.array([0, 1])})
+    both = {"u": np.array([2**63], "uint64"), "i": np.array([-1])}
+    assert evaluate(parse("u + i"), both).tolist() == [2**63 - 1]  # int64: no dtype holds both
+    with refused(SchemaError, "NQX115", 2**63 + 1):
+        evaluate(parse("u - i"), both)
+    with refused(SchemaError, "NQX507", "10,000,000"):  # each is an object of Python
+        evaluate(parse("x * 4"), {"x": np.full(10_000_001, 2**62)})
+
+
+def test_under_tracing_arrays_compare_as_those_of_jax():
+    x, y = jnp.array([5, -6], jnp.int8), jnp.array([300, -300], jnp.int16)
+    for text in ("x < y", "x <= y", "x != y", "x == y"):
+        traced = jax.jit(lambda x, y, text=text: evaluate(parse(text), {"x": x, "y": y}))(x, y)
+        assert traced.tolist() == evaluate(parse(text), {"x": x, "y": y}).tolist()
+
+
+class Part(s.Struct):
+    x: object
+
+
+def test_under_tracing_values_of_items_are_joined():
+    parts = [Part(x=1.0), Part(x=2.0)]
+    for text in ("all(parts.x > 0)", "all(parts.x > 1)", "any(parts.x > 1)", "any(parts.x > 2)"):
+        traced = jax.jit(lambda parts, text=text: evaluate(parse(text), {"parts": parts}))(parts)
+        assert bool(traced) is evaluate(parse(text), {"parts": parts})
 
 
 def test_under_tracing_comparisons_with_a_number_are_exact():

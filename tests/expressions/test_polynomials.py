@@ -35,3 +35,11 @@ def test_the_text_of_a_polynomial_has_the_same_polynomial(text):
 
 def test_terms_of_a_sum_cancel():
     assert summed(polynomial(parse(text), {}) for text in ("n - m", "m - n")) == {}
+
+
+def test_whole_quotients_are_divided_and_very_long_products_are_one_atom():
+    assert polynomial(parse("(2 * a + 4) // 2"), {}) == polynomial(parse("a + 2"), {})
+    sums = [" + ".join(f"{letter}{i}" for i in range(30)) for letter in "ab"]
+    assert len(polynomial(parse(sums[0]), {})) == 30
+    product = parse(f"({sums[0]}) * ({sums[1]})")
+    assert len(polynomial(product, {})) == 1 and summed([polynomial(product, {})])
