@@ -28,7 +28,7 @@ from neuralqx_struct.schema.model import Document, FieldDeclaration
 from neuralqx_struct.schema.results import as_declared
 from neuralqx_struct.schema.sizes import ANY_SIZE
 from neuralqx_struct.schema.sizes.solver import Solver
-from neuralqx_struct.types import Array, PyTree, Type
+from neuralqx_struct.types import Array
 from neuralqx_struct.types.arrays import is_identity
 from neuralqx_struct.types.builders import LiveBuilder, require_room
 from neuralqx_struct.types.text import format_type, read_value
@@ -52,16 +52,10 @@ class SizedDefault:
 def default_of(document: Document, declaration: FieldDeclaration) -> dict[str, Any]:
     """The default as an argument of ``field()``: a factory for values that instances must not share."""
     value, builder = declaration.default, LiveBuilder(document)
-    declared: Type = declaration.declared
+    declared = declaration.declared
     arrays: list[Array] = []
     builder.make_array = lambda array, _: arrays.append(array)
-    try:
-        made = read_value(value, declared, builder)
-    except SchemaError:
-        if declaration.kind != "opaque":
-            raise
-        declared = PyTree()  # an opaque field holds any value
-        made = read_value(value, declared, builder)
+    made = read_value(value, declared, builder)
     if builder.shared:
         return {"default": made}
 

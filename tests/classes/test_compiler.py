@@ -1,5 +1,6 @@
 import inspect
 import pickle
+import sys
 from pathlib import Path
 
 import jax
@@ -267,6 +268,7 @@ structs:
       yes: {type: "bool[2]", default: ones}
       half: {type: "float32[2, 2] | null", default: {fill: 0.5}}
       value: {type: "int32[3]", default: {value: [1, 2, 3]}}
+      free: {type: "float32[...]", default: 0.5}
       names: {type: "list[str]", default: [a], min_length: 1, max_length: 2}
       table: {type: "dict[str, int]", default: {}, max_length: 1}
       raw: {type: bytes | null, default: null, max_length: 2}
@@ -281,10 +283,10 @@ def test_words_for_defaults_of_arrays():
     net = s.load_schema(DEFAULTS).Net()
     found = {
         name: np.asarray(getattr(net, name)).tolist()
-        for name in ("zeros", "ones", "yes", "half", "value")
+        for name in ("zeros", "ones", "yes", "half", "value", "free")
     }
     assert found == {
-        "zeros": [0.0, 0.0], "ones": [1, 1], "yes": [True, True], "half": [[0.5, 0.5], [0.5, 0.5]], "value": [1, 2, 3],
+        "zeros": [0.0, 0.0], "ones": [1, 1], "yes": [True, True], "half": [[0.5, 0.5], [0.5, 0.5]], "value": [1, 2, 3], "free": 0.5,
     }  # fmt: skip
     assert net.ones.dtype == jnp.int8 and net.yes.dtype == jnp.bool_
 
@@ -384,3 +386,10 @@ def test_a_field_of_an_unlinted_document_that_no_class_can_have():
     with refused(SchemaError, "NQX118", "$.structs.A.fields") as error:
         classes_of(series_of([document]), 1)
     assert error.value.diagnostics[0].code == "NQX118"
+
+
+def test_without_jax_the_package_is_named(monkeypatch):
+    schema = s.load_schema(DEFAULTS)
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with refused(s.SerializationError, "NQX615", "jax"):
+        schema.Net()

@@ -304,6 +304,22 @@ def test_a_derived_value_of_another_type_is_refused(declared, expression, code, 
         derived_value(declared, expression)
 
 
+def test_a_condition_guards_paths_that_lead_nowhere():
+    net = s.load_schema("""
+language: "1"
+schema: test.guarded
+version: 1
+root: Net
+structs:
+  Net:
+    fields:
+      inner: {type: "Net | null", default: null}
+      n: {type: int, kind: static, default: 1}
+      inside: {type: int, kind: static, derived: inner.n if inner != None else 7}
+""").Net
+    assert net().inside == 7 and net(inner=net(n=3)).inside == 3
+
+
 def test_a_static_derived_field_is_no_list():
     fields = {"f": "float32[n]", "g": {"type": "list[int]", "kind": "static", "derived": "[n]"}}
     with refused(s.SchemaError, "NQX110", "list[int]"):

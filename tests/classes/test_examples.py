@@ -156,6 +156,13 @@ def test_constraints_on_several_fields_are_met_by_drawing_again():
         "structs:\n  A:\n    fields: {a: int, b: int}\n    constraints: [{expr: 'a < b and a + b > 9', message: 'no'}]\n"
     )
     assert all((m := s.example(both.A, key=key)).a < m.b for key in range(10))
+    numbers = schema(
+        "structs:\n  A:\n    fields: {a: float, b: 'int32[3]', c: int}\n    constraints:\n"
+        "      - {expr: 'a == 1236.5 or a == 99', message: 'no'}\n"
+        "      - {expr: 'c > 7 and all(b == 1236) or all(b == 1237)', message: 'no'}\n"
+    )
+    made = s.example(numbers.A, key=0)
+    assert made.a in (1236.5, 99) and set(made.b.tolist()) <= {1236, 1237}
     never = schema(
         "structs:\n  A:\n    fields: {a: int}\n    constraints: [{expr: 'a < 0 and a > 0', message: 'never'}]\n"
     )
