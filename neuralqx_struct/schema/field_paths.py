@@ -9,7 +9,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -58,7 +58,8 @@ class Reached(NamedTuple):
     @property
     def text(self) -> str:
         """The types in messages."""
-        return " | ".join(dict.fromkeys(format_type(option) for _, option in self.options))
+        known = dict.fromkeys(format_type(option) for _, option in self.options)
+        return " | ".join(known) or "a value of any type"
 
 
 class PathError(Exception):
@@ -138,7 +139,7 @@ def _field(found: Reached, name: str, prefix: str) -> Reached:
         made.append(_entered(where, struct, fields[name], name))
     if not made:
         wanted = f"a struct with a field {cut(name)!r} at {cut(prefix)}"
-        raise PathError(wanted, found.text or "a value of any type", prefix, name)
+        raise PathError(wanted, found.text, prefix, name)
     return Reached(
         _once(option for each in made for option in each.options),
         many,
@@ -169,33 +170,6 @@ def _item(found: Reached, index: int, prefix: str) -> Reached:
             )
         made += _options(owner, item)
     return Reached(_once(made), found.many, found.static, found.owners, found.stacked)
-
-
-def renamed(document: Document, struct: str, path: str, rename: Callable[[str, str], str]) -> str:
-    """A path after fields got other names.
-
-    Args:
-        document: The document before.
-        struct: The struct whose expression names the path.
-        path: The path.
-        rename: The new name of a field, from the struct that has it and its name.
-
-    Returns:
-        The same path where it reaches nothing, and with the old name where it reaches fields that got different names.
-    """
-    try:
-        found = _entered(document, struct, document.structs[struct].fields[head_of(path)], "")
-        head, steps = rename(struct, head_of(path)), list(steps_of(path))
-        for place, step in enumerate(steps_of(path)):
-            before = found.owners
-            found = _stepped(found, step, "")
-            if isinstance(step, str):
-                owners = [owner for owner in found.owners if owner not in before]
-                names = {rename(name, step) for owner, name, _ in owners if owner is document}
-                steps[place] = names.pop() if len(names) == 1 else step
-    except (KeyError, PathError):
-        return path
-    return path_of(head, steps)
 
 
 #: The names and positions on the way from a struct to a field of it after a step, by those before it.

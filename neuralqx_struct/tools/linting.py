@@ -267,6 +267,8 @@ _OF_ONE_FIELD = {
     *("NQX101", "NQX102", "NQX107", "NQX108", "NQX110", "NQX111", "NQX113", "NQX115", "NQX118", "NQX125")
 }  # fmt: skip
 _OF_MEMBERS = {"NQX107", "NQX115"}
+# In place of malformed declarations that types may name.
+_STAND_INS = {"enums": ["unknown"], "dtypes": ["float32"]}
 
 
 def _rest(source: Source, error: SchemaError) -> Iterator[Diagnostic]:
@@ -282,8 +284,8 @@ def _rest(source: Source, error: SchemaError) -> Iterator[Diagnostic]:
             holder = holder.get(part, {}) if isinstance(holder, dict) else {}
         if isinstance(holder, dict):
             holder.pop(name, None)
-            if holders[:1] == ["enums"] and found.code != "NQX118":
-                holder[name] = ["unknown"]  # types may name the enum
+            if holders and holders[0] in _STAND_INS and found.code != "NQX118":
+                holder[name] = _STAND_INS[holders[0]]
                 reported = reported - _OF_MEMBERS
     try:
         document = parse_document(replace(source, data=data))
@@ -301,7 +303,7 @@ def _removable(path: KeyPath, code: str) -> KeyPath | None:
             return path[:3]
         case ("structs", _) if code == "NQX118":
             return path
-        case ("dims" | "enums", _, *_):
+        case ("dims" | "enums" | "dtypes", _, *_):
             return path[:2]
         case ("migrations", *_):
             return path[:1]

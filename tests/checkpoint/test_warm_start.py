@@ -249,6 +249,26 @@ def test_fields_of_dataclasses_have_their_names_where_jax_numbers_them(tmp_path)
     assert model["net"][0].array.tolist() == [1, 1]
 
 
+class Packed:
+    """A class whose serializer gives its state a name that JAX does not know."""
+
+    def __init__(self, held):
+        self.held = held
+
+
+def test_what_a_serializer_gave_has_the_paths_of_its_payload(tmp_path):
+    s.register_pytree_type(
+        Packed,
+        flatten=lambda packed: ((packed.held,), None),
+        unflatten=lambda _, children: Packed(*children),
+        serializer=lambda packed: {"w": packed.held},
+        deserializer=lambda payload: Packed(payload["w"]),
+    )
+    path = s.export({"net": Packed(jnp.ones(2))}, tmp_path / "ckpt")
+    model, receipt = s.warm_start(path, {"net": {"w": jnp.zeros(2)}})
+    assert receipt.loaded == ("net/w",) and model["net"]["w"].tolist() == [1, 1]
+
+
 def test_text_and_code_of_a_model_stay_without_a_line(tmp_path):
     s.export({"w": jnp.ones(2), "axis": "batch"}, tmp_path / "ckpt")
     model, receipt = s.warm_start(tmp_path / "ckpt", {"w": jnp.zeros(2), "axis": "rows", "f": abs})

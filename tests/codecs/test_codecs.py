@@ -570,6 +570,31 @@ def test_tracers_are_refused():
     jax.jit(inside)(1.0)
 
 
+class Strict:
+    """Takes arrays alone as its leaf."""
+
+    def __init__(self, w):
+        self.w = w.reshape(-1)
+
+
+jax.tree_util.register_pytree_node(
+    Strict, lambda strict: ((strict.w,), None), lambda _, leaves: Strict(*leaves)
+)
+
+
+def test_a_structure_that_does_not_take_any_leaf_is_refused():
+    structure = jax.tree.structure([Strict(jnp.ones(2))])
+    with refused(SerializationError, "NQX430", "$['structure']", "Strict"):
+        s.to_state_dict({"structure": structure})
+
+
+def test_code_that_like_lacks_is_asked_for(tmp_path):
+    path = s.export({"a": {"f": abs, "g": test_tracers_are_refused}}, tmp_path / "ckpt")
+    for a in (3.0, object(), [], {}):
+        with refused(SerializationError, "NQX414", "$['a']['g']"):
+            s.load(path, like={"a": a})
+
+
 # --- classes that declare their attributes ---------------------------------------------------------------------------------
 
 

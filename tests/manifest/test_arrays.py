@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from neuralqx_struct.errors import Diagnostic
+from neuralqx_struct.manifest.lazy_reading import MigratedArrays
 from neuralqx_struct.manifest.payload import HeldArrays, StoredArrays
 
 
@@ -40,11 +41,14 @@ class Filed(StoredArrays):
 
     def __init__(self, arrays):
         super().__init__(arrays)
-        self.arrays, self.asked = arrays, []
+        self.arrays, self.asked, self.expected = arrays, [], []
 
     def __getitem__(self, name):
         self.asked.append(name)
         return self.arrays[name]
+
+    def expect(self, names):
+        self.expected += names
 
     def verify(self, name):
         return Diagnostic("NQX407", "error", f"not {name}")
@@ -72,3 +76,20 @@ def test_parts_are_read_by_whoever_has_the_array():
     assert arrays.verify("a").message == "not a" and arrays.verify("b") is None
     with pytest.raises(KeyError):
         list(HeldArrays(filed, names=["a"]).parts("b", halves))
+
+
+def test_arrays_after_steps_ask_their_sources():
+    filed = Filed({"a": np.arange(4), "b": np.arange(3), "c": np.arange(2)})
+    before = MigratedArrays(filed)
+    turned = before.lazy("a", "int64", (4,)).reshaped((2, 2))
+    before.lazy("b", "int64", (3,))
+    after = before.followed({"turned": turned}, ["turned", "b", "c"])
+    after.expect(after)
+    assert filed.expected == ["a", "b", "c"]
+    assert not any(map(after.divisible, after)) and not filed.divisible("a")
+    assert after["turned"].tolist() == [[0, 1], [2, 3]] and after["b"].tolist() == [0, 1, 2]
+    assert after.order == "all"
+    plain = MigratedArrays({"a": np.arange(4)})
+    plain.expect(plain)  # in memory nothing has to be fetched
+    HeldArrays({"a": np.arange(4)}).expect(plain)
+    assert plain["a"].tolist() == [0, 1, 2, 3]

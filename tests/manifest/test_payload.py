@@ -252,6 +252,7 @@ FULL = {"__kind__": "full", "dtype": "float32", "shape": [1 << 27], "value": 0}
         ({**FULL, "shape": [0, 1 << 63]}, ["NQX614"]),
         ({**FULL, "dtype": "float3"}, []),
         ({**FULL, "value": {"__kind__": "list", "items": []}}, ["NQX612"]),
+        ({"__kind__": "list", "items": [FULL, {**FULL, "dtype": "bool"}]}, ["NQX612"]),
         ({"__kind__": "dict", "items": [["a", {**FULL, "shape": [1 << 50]}]]}, ["NQX505"]),
         (
             {
@@ -274,7 +275,8 @@ def test_what_is_described_and_not_stored_has_a_limit(tree, codes):
 @every("kind", ["bytes", "bytearray"])
 @every(("text", "codes"), [("", []), ("AAA=", []), ("A", ["NQX614"]), ("AAAAA=", ["NQX614"])])
 def test_base64_is_whole(kind, text, codes):
-    node = {"__kind__": "list", "items": [{"__kind__": kind, "base64": text}]}
+    whole = {"__kind__": kind, "base64": "AAAA"}
+    node = {"__kind__": "list", "items": [{"__kind__": kind, "base64": text}, whole]}
     found = check(Payload(document(node), {}))
     assert [d.code for d in found] == codes
     assert [d.path for d in found] == ["$[0]"] * len(codes)

@@ -6,7 +6,7 @@ import pytest
 
 import neuralqx_struct as s
 from neuralqx_struct import formats
-from tests.builders import ROOT, ReadPage, invoke
+from tests.builders import ROOT, ReadPage, edit, invoke
 
 GOLDEN = ROOT / "tests" / "golden" / "format-1" / "vmc_state_1"
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
@@ -52,6 +52,42 @@ def test_a_schema():
         s.report("nothing")
 
 
+NET = """
+language: "1"
+schema: test.net
+version: 1
+root: Net
+structs:
+  Net:
+    fields: {w: "float32[n]"}
+"""
+
+
+def test_what_is_not_there_has_no_section(tmp_path):
+    file = tmp_path / "v1.yaml"
+    file.write_text(NET)
+    assert headings(s.report(file)) == ["structs", "versions"]
+    assert headings(s.report(s.export({"a": 1}, tmp_path / "plain"))) == ["state", "content"]
+
+
+CHANGES = {
+    "another schema": (lambda manifest: manifest["schema"].update(id="test.other"), False),
+    "another version": (lambda manifest: manifest["schema"].update(version=7), False),
+    "a list": (lambda m: m.update(manifest={"__kind__": "list", "items": [m["manifest"]]}), True),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_page_shows_what_it_knows_of_a_bundle_that_is_not_as_its_schema_says(tmp_path, what):
+    change, is_known = CHANGES[what]
+    net = s.load_schema(NET).Net
+    path = net(w=np.ones(3, "float32")).export(tmp_path / "ckpt")
+    edit(path, change)
+    page = s.report(path)
+    assert ("structs" in headings(page)) is is_known
+    assert "[NQX4" in "".join(ReadPage(page).texts)
+
+
 def test_a_bundle_behind_a_url():
     path = s.export({"a": np.arange(3.0)}, "memory://report/ckpt", overwrite=True)
     assert headings(s.report(str(path))) == ["state", "sizes", "content"]
@@ -84,6 +120,8 @@ def test_damage_is_part_of_the_page(tmp_path):
     texts = "".join(ReadPage(s.report(path)).texts)
     assert "[NQX407]" in texts
     assert "1 … 1" in texts  # the other array has its statistics
+    sound = s.export({"a": np.arange(3.0), "b": np.ones(4)}, tmp_path / "sound")
+    assert headings(s.report(sound, path)) == ["values", "damage", "first", "second"]
 
 
 def test_a_foreign_file_and_a_comparison(tmp_path):

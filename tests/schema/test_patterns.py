@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuralqx_struct.errors import SchemaError
-from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches, objection_to, occurs
+from neuralqx_struct.schema.patterns import LONGEST_TEXT, matches, objection_to, occurs, texts_of
 from tests.builders import bounded, every, refused
 
 
@@ -132,3 +132,27 @@ def test_the_worst_patterns_are_matched_in_bounded_time(pattern, text):
 def test_parts_of_texts():
     assert occurs("[0-9]+", "run-17")
     assert not occurs("^[0-9]+", "run-17")
+
+
+@every(
+    "pattern",
+    [
+        r"[^a]x",
+        r"[a-c]{2}",
+        r"\d+\S",
+        r"[\d_]+",
+        r"[^\da-f]",
+        r"^ab$",
+        r"\bab\b",
+        r"(?i:ab)",
+        r"(run|trial)-\d{2,}",
+        r"[^a]|.\W",
+    ],
+)
+def test_texts_of_a_pattern_match_it(pattern):
+    assert texts_of(pattern) and all(matches(pattern, text) for text in texts_of(pattern))
+
+
+def test_there_are_no_texts_of_what_is_not_simple():
+    for pattern in (r"(a)\1", r"(?=a)b", r"a(?!b)c", "[a"):
+        assert texts_of(pattern) == ()

@@ -81,6 +81,7 @@ YAML_PROBLEMS = [
     ("a: b\tc", "NQX001", 1, 5),
     ("a: b#\tc", "NQX001", 1, 6),
     ("a: 1\t# c", "NQX001", 1, 5),
+    ("a: 1 # b\tc\nd:\t1", "NQX001", 2, 3),
     ("a: |\n\tx", "NQX001", 2, 1),
     ("a: |\n  \tx", "NQX001", 2, 3),
     ("a: 'x\nb: 1", "NQX001", 1, 4),
@@ -288,4 +289,23 @@ def test_a_suppression_that_suppresses_nothing_is_a_warning(parser, comment):
     assert source.suppressions == {}
     assert [(w.code, w.severity, w.line, w.column) for w in source.warnings] == [
         ("NQX010", "warning", 1, 6)
+    ]
+
+
+# ----------------------------------------------------------------------------------------------- the comment for editors
+
+
+@every(
+    ("text", "places"),
+    [
+        ("# yaml-language-server: $schema=../struct-schema/1.json\na: 1\n", []),
+        ("# yaml-language-server: $schema=other.json\na: 1\n", [(1, 33)]),
+        ("a: 1\n# yaml-language-server: $schema=../struct-schema/1.json\n", [(2, 33)]),
+    ],
+)
+def test_the_comment_for_editors_is_the_first_line_and_names_a_published_schema(
+    parser, text, places
+):
+    assert [(w.code, w.line, w.column) for w in read_text(text).warnings] == [
+        ("NQX011", *place) for place in places
     ]

@@ -1,5 +1,6 @@
 """Freezing versions, their history, and golden payloads that later releases must read."""
 
+import errno
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.checkpoint.golden import write_golden
 from neuralqx_struct.errors import SchemaError, has_errors
+from neuralqx_struct.schema import language
 from neuralqx_struct.schema.language import new_schema
 from neuralqx_struct.schema.lock import read_lock
 from neuralqx_struct.schema.series import SchemaMissingError
@@ -423,3 +425,14 @@ def test_the_check_needs_no_jax(folder):
         "assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_new_schema_that_cannot_be_written_leaves_no_folder(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(language, "replace_text", full)
+    with pytest.raises(OSError, match="no space"):
+        new_schema("lab.net", tmp_path / "schemas")
+    monkeypatch.undo()
+    assert new_schema("lab.net", tmp_path / "schemas").is_file()

@@ -59,6 +59,7 @@ CASES = [
     ("NQX101", "error", 9, "E[n]", "enums: {E: [a]}\n" + fields("x: E[n]")),
     ("NQX102", "error", 8, "'float32'", fields("x: {type: array, dtype: flaot32, shape: [n]}")),
     ("NQX102", "error", 8, "'complex64'", fields('x: "complx64[n]"')),
+    ("NQX103", "error", 5, "a value of any type in `o`", "dims: {n: {equals: o + 1}}\n" + fields("o: {kind: opaque, default: null}", 'x: "int8[n]"')),
     ("NQX103", "error", 6, "'n_sites'", "dims:\n  m: {equals: 2 * n_site}\n  n_sites: {}\n" + fields('x: "int8[m, n_sites]"')),
     ("NQX103", "error", 8, "Dense[d, ff]", fields("x: Dense") + '  Dense: {params: [d, ff], fields: {w: "int8[d, ff]"}}\n'),
     ("NQX103", "warning", 9, "'n_site'", "dims: {n_sites: {}}\n" + fields("x: Dense[n_site]", 'y: "int8[n_sites]"') + '  Dense: {params: [d], fields: {w: "int8[d]"}}\n'),
@@ -170,6 +171,7 @@ SOUND = [
     fields('x: "int8[2 * n + 1]"'),
     fields('x: "int8[n]"', 'y: "int8[n * m]"'),
     fields("logger: {kind: opaque, default: null}"),
+    fields("o: {kind: opaque, default: null}", "n: {type: int, kind: static, derived: o + 1}"),
     fields("x: {type: float, default: 0, ge: 0, le: 0}"),
     fields('x: {type: "float32[2, 2]", default: [[0, 1], [1, 0]]}'),
     fields('x: {type: "complex64[...]", default: 0}'),
@@ -301,6 +303,12 @@ def test_thousands_of_findings_are_cut_short(tmp_path, known):
     with bounded():
         codes = [d.code for d in lint(write(tmp_path, v1=wrong)) if d.severity == "error"]
         assert (len(codes), codes.count("NQX005")) == (1001, 1)
+
+
+def test_thousands_of_different_types_are_too_many(tmp_path):
+    many = text(fields(*(f'x{i}: "float32[n + {i}]"' for i in range(5000))))
+    with bounded():
+        assert [d.code for d in lint(write(tmp_path, v1=many))] == ["NQX005"]
 
 
 def test_thousands_of_warnings_hide_no_error(tmp_path):
@@ -464,8 +472,9 @@ def test_a_locked_version_may_not_go_away(locked):
 
 
 def test_a_broken_lock_file_is_a_finding(locked):
-    (locked / "schema.lock").write_text("{}")
-    assert [d.code for d in lint(locked)] == ["NQX291"]
+    for broken in ("{}", '{"versions": {"1": {"payload": "x"}}}', '{"versions": {"1": 3}}', "["):
+        (locked / "schema.lock").write_text(broken)
+        assert [d.code for d in lint(locked)] == ["NQX291"]
 
 
 def test_a_series_from_text_has_no_lock_and_no_file():
@@ -538,6 +547,11 @@ def test_json_files_give_the_findings_of_yaml_files(version):
         ("NQX009", "migrations:\n  - {from: 1, steps: [{renam: {}}]}\n"),
         ("NQX118", "structs: {A-B: {fields: {x: int}}, MORE\n"),
         ("NQX114", "structs: {C: {fields: {x: int}, constraints: [{expr: x >}]}, MORE\n"),
+        (
+            "NQX010",
+            'dtypes: {real: [float32], other: 3}\nstructs: {C: {fields: {x: "other[2]"}}, MORE\n',
+        ),
+        ("NQX118", 'dtypes: {"1x": [float32]}\nstructs: {MORE\n'),
         ("NQX010", "structs: {C: {fields: {x: int}, constraints: [x > 1]}, MORE\n"),
         ("NQX010", "structs: {C: {fields: {x: [int]}}, MORE\n"),
         (

@@ -17,6 +17,7 @@ from neuralqx_struct.tools.rows import (
     folded,
     lines_of,
     places_around,
+    size_text,
     statistics_of,
     with_content,
 )
@@ -34,6 +35,12 @@ def test_names_of_foreign_files_are_grouped():
     ]
     assert [row.path for row in folded(FOREIGN, 2, foreign=True)][2:5] == ["m.0", "m.1", "step"]
     assert folded(FOREIGN, 4, foreign=True) == FOREIGN
+
+
+def test_sizes_have_the_largest_unit_that_fits():
+    assert size_text(1023) == "1023 B"
+    sizes = [size_text(3 * 1024**power // 2) for power in range(1, 6)]
+    assert sizes == ["1.5 KiB", "1.5 MiB", "1.5 GiB", "1.5 TiB", "1536.0 TiB"]
 
 
 def test_rows_of_a_filter_stay():

@@ -9,7 +9,7 @@ import pytest
 import neuralqx_struct as s
 from neuralqx_struct.bundle import BundleMissingError
 from neuralqx_struct.manifest.text import format_manifest
-from tests.builders import ROOT, bounded, document, every, invoke, refused
+from tests.builders import ROOT, bounded, document, edit, every, invoke, refused
 
 PUBLISHED = ROOT / "schemas" / "manifest" / "1.json"
 DIGITS = "1" * 5000
@@ -93,6 +93,21 @@ def test_messages_are_those_of_jsonschema(tmp_path):
         (d.code, d.path, d.message) for d in found
     ]
     assert "NQX614" in {d.code for d in found}
+
+
+def test_a_manifest_that_cannot_be_read_is_found_once(tmp_path):
+    bundle = bundle_of(tmp_path / "ckpt", 5)
+    (bundle / "manifest.json").write_text("{")
+    assert s.validate(bundle, json_schema=PUBLISHED) == s.validate(bundle) != []
+
+
+def test_a_bundle_that_carries_another_schema_than_its_own_is_told(tmp_path):
+    text = 'language: "1"\nschema: lab.net\nversion: 1\nroot: Net\nstructs: {Net: {fields: {w: int}}}\n'
+    bundle = s.load_schema(text).Net(w=1).export(tmp_path / "ckpt")
+    edit(bundle, lambda manifest: manifest["schema"].update(id="lab.nets"))
+    found = s.validate(bundle)
+    assert [(d.code, d.path) for d in found] == [("NQX404", "$.schema.id")]
+    assert "lab.net'" in found[0].hint
 
 
 def test_the_json_schema_of_a_schema(tmp_path, vmc_folder):

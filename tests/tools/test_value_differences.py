@@ -182,6 +182,20 @@ def test_a_bundle_and_a_foreign_file(tmp_path):
     assert {leaf.path: leaf.state for leaf in diff_values(other, path).leaves}["more"] == "removed"
 
 
+def test_text_and_dates_of_foreign_files_are_equal_or_not(tmp_path):
+    dates = np.array(["2020-01-01", "NaT"], "M8[D]")
+    old = {"words": np.array(["a", "b"]), "dates": dates, "mixed": np.array(["a"])}
+    new = {"words": np.array(["a", "c"]), "dates": dates, "mixed": np.array([b"a"])}
+    np.savez(tmp_path / "a.npz", **old)
+    np.savez(tmp_path / "b.npz", **new)
+    found = diff_values(tmp_path / "a.npz", tmp_path / "b.npz")
+    assert {leaf.path: leaf.different for leaf in found.leaves} == {
+        "words": 1,
+        "dates": 0,
+        "mixed": 1,
+    }
+
+
 def test_arrays_that_cannot_be_read(tmp_path):
     path = s.export({"w": np.ones(100), "b": np.ones(1)}, tmp_path / "a")
     other = s.export({"w": np.ones(100), "b": np.ones(1)}, tmp_path / "b")
