@@ -126,12 +126,6 @@ def test_metadata_is_plain_json(target, metadata, places):
     assert not target.exists()
 
 
-@pytest.mark.parametrize("dtype", [jnp.int1, jnp.uint1])
-def test_numbers_of_one_bit_are_refused(dtype, tmp_path):
-    with refused(SerializationError, "NQX430", "int1"):
-        s.export({"w": jnp.zeros(3, dtype)}, tmp_path / "ckpt")
-
-
 def test_what_cannot_be_saved_leaves_nothing_behind(target):
     with pytest.raises(SerializationError) as caught:
         State(params={"f": object(), "g": memoryview(b"")}).export(target)
