@@ -154,7 +154,11 @@ def _is_too_large(arg: ast.expr) -> bool:
 
 def _constant(arg: ast.expr) -> Any:
     """The constant that an expression writes, or None."""
+    if isinstance(arg, ast.Constant):
+        return arg.value
+    text = ast.unparse(arg).replace(" ", "")
     try:
-        return ast.literal_eval(_Words().visit(arg))
-    except ValueError:
+        value = ast.literal_eval(_Words().visit(arg))
+    except (ValueError, OverflowError):
         return None
+    return complex(text) if type(value) is complex else value  # a sum loses the signs of zeros

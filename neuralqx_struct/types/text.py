@@ -96,9 +96,12 @@ def parse_type(text: str, choices: Choices = ()) -> Type:
         tree = parse_tree(re.sub(r"\[\s*\]", "[()]", text.strip()))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise wrong(text, _NO_TYPE, _meant(text)) from None
-    if choices:
-        tree = _ChoiceMarks(choices).visit(tree)
-    return type_of_tree(tree, text)
+    try:
+        if choices:
+            tree = _ChoiceMarks(choices).visit(tree)
+        return type_of_tree(tree, text)
+    except RecursionError:
+        raise wrong(cut(text, 43), "expected a type of fewer levels") from None
 
 
 def format_type(declared: Type) -> str:

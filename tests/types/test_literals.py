@@ -6,7 +6,7 @@ import typing
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
@@ -80,6 +80,8 @@ WRONG = [
     'literal["a" "b"]',
     "literal[1e400]",
     "literal[1, -1e400j]",
+    f"literal[1{'0' * 400}+1j]",
+    "literal[-(1+2j)]",
 ]
 
 
@@ -101,6 +103,7 @@ VALUE = st.one_of(
 
 @settings(max_examples=cases(60), deadline=None)
 @given(st.lists(VALUE, min_size=1, max_size=4), VALUE)
+@example([complex(0, -0.0), complex(-0.0, -math.inf), complex(math.nan, -0.0)], "")
 def test_law_every_value_is_written_read_and_stored(values, other):
     declared = LiteralOf(tuple(values))
     assert [*map(repr, parse_type(format_type(declared)).values)] == [*map(repr, values)]
