@@ -536,7 +536,7 @@ def test_a_verdict_is_what_loading_does(  # noqa: PLR0917
         assert has_errors(found), (error, old_fields, new_fields)
     else:
         if not has_errors(found):
-            renamed = {"c": aliased[0]} if aliased and "c" in old_fields else {}
+            renamed = {"c": name for name in aliased if name not in old_fields}
             for name in old_fields:
                 now = renamed.get(name, name)
                 if now in new_fields and (name == now or name not in new_fields):
