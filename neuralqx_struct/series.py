@@ -299,17 +299,25 @@ class Series:
         return self.root / str(step)
 
     def _complete(self) -> dict[int, Facts]:
-        """The complete steps with their facts; each manifest is read once."""
-        known: dict[int, tuple[Hashable, Facts]] = {}
-        for step, mark in self._folder.marks().items():
-            held = self._known.get(step)
-            if held is None or held[0] != mark:
-                facts = facts_at(self._path(step), self._limits)
-                if facts is None:
-                    continue
-                held = mark, facts
-            known[step] = held
-        self._known = known
+        """The complete steps with their facts; each manifest is read once.
+
+        A writer may have gone on since the folder was listed, and have removed all that was listed.
+        """
+        listed_before = None
+        for _ in range(_ATTEMPTS):
+            marks = self._folder.marks()
+            known: dict[int, tuple[Hashable, Facts]] = {}
+            for step, mark in marks.items():
+                held = self._known.get(step)
+                if held is None or held[0] != mark:
+                    facts = None if mark is None else facts_at(self._path(step), self._limits)
+                    held = None if facts is None else (mark, facts)
+                if held is not None:
+                    known[step] = held
+            self._known = known
+            if len(known) == len(marks) or marks == listed_before:
+                break
+            listed_before = marks
         return {step: facts for step, (_, facts) in known.items()}
 
     def _best(self, found: Mapping[int, Facts]) -> int | None:

@@ -1,6 +1,7 @@
 """The steps of a run: retention, best and latest, readers beside it, two writers, and crashes at every call."""
 
 import fcntl
+import importlib
 import inspect
 import json
 import logging
@@ -28,10 +29,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import neuralqx_struct as s
-from neuralqx_struct.bundle import BundleBusyError, BundleMissingError
+from neuralqx_struct.bundle import BundleBusyError, BundleMissingError, roots
 from neuralqx_struct.bundle.roots import metrics_of_plain, metrics_to_plain
 from neuralqx_struct.manifest import Limits
 from neuralqx_struct.places import atomic, locks
+from neuralqx_struct.places.urls import RemotePath
 from neuralqx_struct.schema.series import series_of
 from tests.builders import doc, every, payload, refused
 
@@ -938,6 +940,36 @@ def test_two_processes_write_one_series(tmp_path, root):
     assert writer.returncode == 0
     assert {38, 39, 11} <= set(series.steps()) and len(series.steps()) <= 4
     assert names(tmp_path / "run") == sorted(map(str, series.steps()))
+
+
+@pytest.mark.parametrize(
+    ("where", "owner", "name"),
+    [
+        ("disk", roots, "step_paths"),
+        ("disk", importlib.import_module("neuralqx_struct.series"), "facts_at"),
+        ("server", RemotePath, "files_below"),
+        ("server", importlib.import_module("neuralqx_struct.series"), "facts_at"),
+    ],
+)
+def test_a_reader_finds_a_step_while_a_writer_goes_on(tmp_path, monkeypatch, where, owner, name):
+    """All that the reader has listed may be removed before it is read."""
+    root = tmp_path if where == "disk" else f"memory://{tmp_path.name}/meanwhile"
+    writer, reader = (s.Series(root, keep_last=1, keep_best=("loss", "min")) for _ in range(2))
+    writer.save(1, {"w": 1}, {"loss": -1})
+    original, left, saving = getattr(owner, name), [2, 3], False
+
+    def call(*args):
+        nonlocal saving
+        found = None if name == "facts_at" else original(*args)
+        if left and not saving:
+            saving, step = True, left.pop(0)
+            writer.save(step, {"w": step}, {"loss": -step})
+            saving = False
+        return original(*args) if name == "facts_at" else found
+
+    monkeypatch.setattr(owner, name, call)
+    assert reader.latest() == 3 and not left
+    assert (reader.best(), reader.steps(), reader.load()) == (3, [3], {"w": 3})
 
 
 # -- crashes

@@ -47,7 +47,10 @@ class Root(Protocol):
         """Its path."""
 
     def marks(self) -> Mapping[int, Hashable]:
-        """The steps with a manifest, in their order, and its identity: another one if the step was written again."""
+        """The steps, in their order, and the identity of the manifest of each: another one if the step was written again.
+
+        It is None where there is no manifest, as in a step that was removed meanwhile.
+        """
 
     def turn(self, timeout: float | None) -> AbstractContextManager[None]:
         """Keeps the writers of other processes away, where the system can.
@@ -81,15 +84,14 @@ class DiskRoot:
     path: Path
 
     def marks(self) -> Mapping[int, Hashable]:
-        """The steps with a manifest, and its identity; see :class:`Root`."""
+        """The steps, and the identity of the manifest of each; see :class:`Root`."""
         try:
             paths = step_paths(self.path)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise refused_reading(error, self.path) from error
-        marks = {step: _mark(path) for step, path in paths.items()}
-        return {step: mark for step, mark in marks.items() if mark is not None}
+        return {step: _mark(path) for step, path in paths.items()}
 
     @contextmanager
     def turn(self, timeout: float | None) -> Iterator[None]:
