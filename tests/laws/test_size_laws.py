@@ -220,6 +220,7 @@ def test_payloads_of_versions_without_errors_can_be_read(part):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # minutes, and more on a busy machine
 def test_many_payloads_of_versions_without_errors_can_be_read():
     for seed in range(10_000, 30_000):
         assert not problems(seed), seed
