@@ -1,6 +1,7 @@
 import collections
 import dataclasses
 import enum
+import functools
 import sys
 import types
 from dataclasses import dataclass
@@ -356,6 +357,15 @@ STRAY = Stray(1)
 
 
 @dataclass
+class Timed:
+    a: int
+
+    @functools.cached_property
+    def twice(self):
+        return 2 * self.a
+
+
+@dataclass
 class Holey:
     a: int
 
@@ -586,6 +596,13 @@ def test_a_structure_that_does_not_take_any_leaf_is_refused():
     structure = jax.tree.structure([Strict(jnp.ones(2))])
     with refused(SerializationError, "NQX430", "$['structure']", "Strict"):
         s.to_state_dict({"structure": structure})
+
+
+def test_what_like_has_calculated_stays_its_own(tmp_path):
+    like = Timed(a=2)
+    assert like.twice == 4
+    again = s.load(s.export(Timed(a=5), tmp_path / "ckpt"), like=like)
+    assert (again, again.twice) == (Timed(a=5), 10)
 
 
 def test_code_that_like_lacks_is_asked_for(tmp_path):

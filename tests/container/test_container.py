@@ -99,6 +99,20 @@ def test_traverse_gives_the_updated_container_and_the_accumulator():
     assert acc == "(1, 2)3"
 
 
+def test_keys_of_a_registered_class_may_be_of_any_kind():
+    class Sided:
+        def __init__(self, left, right):
+            self.left, self.right = left, right
+
+    jax.tree_util.register_pytree_with_keys(
+        Sided,
+        lambda sided: ([(frozenset("l"), sided.left), (("r",), sided.right)], None),
+        lambda _, children: Sided(*children),
+    )
+    new, acc = container.traverse(Sided(1, 2), 0, lambda value, acc: (-value, acc + value))
+    assert (new.left, new.right, acc) == (-1, -2, 3)
+
+
 def test_traverse_of_a_dict_keeps_the_order_of_its_keys_and_walks_sorted_ones():
     new, acc = container.traverse({"b": 1, "a": 2}, [], lambda value, acc: (-value, [*acc, value]))
     assert list(new.items()) == [("b", -1), ("a", -2)]

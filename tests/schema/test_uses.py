@@ -289,3 +289,17 @@ def test_static_ints_of_a_used_root_are_sizes_wherever_it_is_held(held):
 
     assert judged((3, 3), (4, 4)) == []  # each instance has its own
     assert judged((3, 3), (4, 5)) == ["NQX413"]
+
+
+def test_a_plain_struct_around_a_state_is_migrated_with_what_the_state_uses(folder):
+    new = s.load_schema(folder / "train")
+    old = new.at(1)
+
+    def around(cls):
+        members = {"__annotations__": {"inner": cls, "step": int}, "__module__": __name__}
+        return type("Run", (s.Struct,), members)
+
+    payload = around(old.State)(inner=state(old), step=3).to_state_dict()
+    run = around(new.State)
+    again = s.from_state_dict(payload, load_cls=run)
+    assert again == run(inner=state(new), step=3)
